@@ -1,0 +1,1 @@
+"""Typed settings. Knows neither torch nor Ray."""

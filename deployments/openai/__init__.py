@@ -1,0 +1,1 @@
+"""OpenAI's wire forms: what a body means, what an answer looks like."""

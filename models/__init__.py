@@ -1,0 +1,1 @@
+"""The engine: text in, events out. Knows neither HTTP nor Ray."""

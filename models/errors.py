@@ -1,0 +1,59 @@
+"""What can go wrong with one request, as types. Raised inside a process, a value over a hop."""
+
+from __future__ import annotations
+
+
+class EngineError(Exception):
+    """A request failed for a reason its caller should be told.
+
+    Survives pickling, so that a replica can hand it to its caller as a value.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class Invalid(EngineError):
+    """The request is wrong: ``param`` names the field, in the caller's spelling, if one is to blame."""
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+    def __reduce__(self) -> tuple[type[Invalid], tuple[str, str | None]]:
+        return Invalid, (self.message, self.param)
+
+
+class TooLong(EngineError):
+    """Prompt and answer cannot fit: both counts are in tokens."""
+
+    def __init__(self, prompt_tokens: int, max_context: int) -> None:
+        super().__init__(
+            f"This model's maximum context length is {max_context} tokens. "
+            f"However, your messages resulted in {prompt_tokens} tokens. "
+            "Please reduce the length of the messages."
+        )
+        self.prompt_tokens = prompt_tokens
+        self.max_context = max_context
+
+    def __reduce__(self) -> tuple[type[TooLong], tuple[int, int]]:
+        return TooLong, (self.prompt_tokens, self.max_context)
+
+
+class Busy(EngineError):
+    """No room now; ``retry_after`` is the expected wait in seconds."""
+
+    def __init__(self, message: str, retry_after: float) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+    def __reduce__(self) -> tuple[type[Busy], tuple[str, float]]:
+        return Busy, (self.message, self.retry_after)
+
+
+class Failed(EngineError):
+    """The engine or the model failed; the message keeps the cause's own words."""
+
+    def __reduce__(self) -> tuple[type[Failed], tuple[str]]:
+        return Failed, (self.message,)

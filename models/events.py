@@ -1,0 +1,57 @@
+"""What an engine answers: ``Started`` once, ``Text`` as it comes, ``Finished`` once a choice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class FinishReason(StrEnum):
+    """Why a choice ended. ``CANCELLED`` and ``ERROR`` are for metrics and logs, never for clients."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    CANCELLED = "cancelled"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Token counts of one choice; ``cached_tokens`` of the prompt came from the prefix cache."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The prompt was accepted and its first token is on its way."""
+
+    prompt_tokens: int
+    cached_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """More text of one choice; never empty, never half a character."""
+
+    delta: str
+    choice: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The last event of one choice.
+
+    ``stop`` is the stop that matched as its caller spelled it: the string, or the id of one of
+    ``stop_token_ids``; None at an end-of-sequence token and at the length limit.
+    """
+
+    reason: FinishReason
+    usage: Usage
+    stop: str | int | None = None
+    choice: int = 0
+
+
+Event = Started | Text | Finished

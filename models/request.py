@@ -1,0 +1,119 @@
+"""What a caller asks for. A value of these types is valid: nothing downstream checks it again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from models.errors import Invalid
+
+MAX_CHOICES = 128
+MAX_STOPS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """How the next token of one sequence is chosen, and when it must end.
+
+    ``max_tokens=None`` means to the end of the context; ``temperature=0`` is greedy;
+    ``top_k=0``, ``top_p=1`` and ``min_p=0`` are off. ``seed=None`` draws one.
+    """
+
+    max_tokens: int | None = None
+    min_tokens: int = 0
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    seed: int | None = None
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+
+    def __post_init__(self) -> None:
+        if self.max_tokens is not None:
+            _within("max_tokens", self.max_tokens, 1, math.inf)
+        _within("min_tokens", self.min_tokens, 0, math.inf)
+        if self.max_tokens is not None and self.min_tokens > self.max_tokens:
+            raise Invalid(
+                f"min_tokens ({self.min_tokens}) is greater than max_tokens ({self.max_tokens}).",
+                "min_tokens",
+            )
+        _within("temperature", self.temperature, 0.0, 2.0)
+        _within("top_p", self.top_p, 0.0, 1.0, open_below=True)
+        _within("top_k", self.top_k, 0, math.inf)
+        _within("min_p", self.min_p, 0.0, 1.0)
+        _within("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        _within("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        _within("repetition_penalty", self.repetition_penalty, 0.0, math.inf, open_below=True)
+        for token, bias in self.logit_bias.items():
+            _within("logit_bias", token, 0, math.inf)
+            _within("logit_bias", bias, -100.0, 100.0)
+        if self.seed is not None:
+            _within("seed", self.seed, -(2**63), 2**64 - 1)
+        for token in self.stop_token_ids:
+            _within("stop_token_ids", token, 0, math.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPrompt:
+    """Messages for the model's chat template, as plain JSON values (``role``, ``content``, …)."""
+
+    messages: tuple[Mapping[str, Any], ...]
+
+    def __post_init__(self) -> None:
+        if not self.messages:
+            raise Invalid("messages must hold at least one message.", "messages")
+
+
+@dataclass(frozen=True, slots=True)
+class TextPrompt:
+    """Raw text, encoded with the tokenizer's own special tokens."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPrompt:
+    """Token ids, used as they are."""
+
+    token_ids: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if not self.token_ids:
+            raise Invalid("The prompt must hold at least one token.", "prompt")
+        for token in self.token_ids:
+            _within("prompt", token, 0, math.inf)
+
+
+Prompt = ChatPrompt | TextPrompt | TokenPrompt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerateRequest:
+    """One prompt, ``n`` choices of an answer to it. ``stop`` strings keep the caller's spelling."""
+
+    id: str
+    prompt: Prompt
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    stop: tuple[str, ...] = ()
+    n: int = 1
+
+    def __post_init__(self) -> None:
+        _within("n", self.n, 1, MAX_CHOICES)
+        if len(self.stop) > MAX_STOPS:
+            raise Invalid(f"At most {MAX_STOPS} stop sequences are allowed.", "stop")
+
+
+def _within(param: str, value: float, low: float, high: float, *, open_below: bool = False) -> None:
+    if not math.isfinite(value):
+        raise Invalid(f"{param} must be a finite number.", param)
+    if value < low or value > high or (open_below and value == low):
+        bound = "greater than" if open_below else "at least"
+        limit = "" if math.isinf(high) else f" and at most {high:g}"
+        raise Invalid(f"{param} must be {bound} {low:g}{limit}, not {value:g}.", param)

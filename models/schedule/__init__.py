@@ -1,0 +1,1 @@
+"""Which sequence computes which tokens in which step, over which blocks. Standard library only."""

@@ -1,0 +1,63 @@
+"""One sequence's state, and the part of it that one step computes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from models.request import SamplingParams
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """A prompt and what was sampled after it.
+
+    ``tokens`` are known on the host; ``pending`` more were sampled on the device but not read yet.
+    ``computed`` of them have their keys and values in ``blocks``, as planned so far.
+    Invariant: ``computed <= length`` and ``len(blocks) * block_size >= computed``.
+    """
+
+    id: str
+    tokens: list[int]
+    sampling: SamplingParams
+    stop_ids: frozenset[int]
+    max_length: int  # tokens, prompt and answer together
+    seed: int  # 0 <= seed < 2**64, always set: drawn if the caller gave none
+    prompt_length: int = field(init=False)
+    computed: int = 0
+    pending: int = 0
+    cached: int = 0  # prompt tokens found in the prefix cache when first admitted
+    blocks: list[int] = field(default_factory=list)
+    slot: int | None = None  # held while running
+    ended: bool = False  # finished, failed or cancelled: is never planned again
+
+    def __post_init__(self) -> None:
+        self.prompt_length = len(self.tokens)
+
+    @property
+    def length(self) -> int:
+        """Tokens including those not read yet."""
+        return len(self.tokens) + self.pending
+
+    @property
+    def generated(self) -> int:
+        return len(self.tokens) - self.prompt_length
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Tokens ``[start, start + count)`` of one sequence, computed in one step.
+
+    A snapshot: the step runs on another thread while the loop goes on changing ``sequence``, so a
+    model reads only this, ``sequence.sampling``, ``sequence.stop_ids``, ``sequence.seed`` and
+    ``sequence.prompt_length``, which never change.
+    """
+
+    sequence: Sequence
+    start: int
+    count: int
+    samples: bool  # reaches the end: one token is sampled at position start + count
+    token_ids: tuple[int, ...]  # the inputs known on the host; one shorter than count if from_slot
+    from_slot: bool  # the last input is the token sampled last for this slot, still on the device
+    slot: int
+    blocks: tuple[int, ...]  # cover [0, start + count)
+    history: tuple[int, ...] | None  # tokens [0, start + count) at (re)admission, None later

@@ -1,0 +1,52 @@
+"""The interface of a model that advances many sequences by one step."""
+
+from __future__ import annotations
+
+from collections import abc
+from dataclasses import dataclass
+from typing import Protocol
+
+from models.schedule.sequence import Chunk
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """How much a step model holds."""
+
+    max_context: int  # tokens of one sequence
+    vocab_size: int
+    slots: int  # sequences that run at once
+    blocks: int  # KV blocks in the pool
+    block_size: int  # tokens of one block
+    prefix_cache: bool  # blocks of equal prefixes may be shared
+
+
+class InFlight(Protocol):
+    """A step on the device."""
+
+    def tokens(self) -> list[int]:
+        """Waits for the step; one token for each chunk that samples, in the chunks' order."""
+        ...
+
+
+class StepModel(Protocol):
+    """Many sequences, one step. All methods are called on one thread, in order."""
+
+    capacity: Capacity
+    launch_ahead: bool  # whether step N+1 gains from being launched before step N's tokens are read
+
+    def launch(self, chunks: abc.Sequence[Chunk]) -> InFlight:
+        """Starts one step over at most ``slots`` chunks, one a sequence."""
+        ...
+
+    def release(self, slot: int) -> None:
+        """The sequence in this slot has ended or lost its blocks."""
+        ...
+
+    def reset(self) -> None:
+        """Forgets all sequences, after a step has failed."""
+        ...
+
+    def describe(self) -> dict[str, str]:
+        """What a person wants to know at start: device, dtype, kernels, weights, KV pool."""
+        ...

@@ -1,0 +1,1 @@
+"""Text to token ids and back. Knows tokenizers and jinja, neither torch nor transformers."""
