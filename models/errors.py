@@ -15,7 +15,7 @@ class EngineError(Exception):
 
 
 class Invalid(EngineError):
-    """The request is wrong: ``param`` names the field, in the caller's spelling, if one is to blame."""
+    """The request is wrong; ``param`` names the field to blame, as its caller spells it."""
 
     def __init__(self, message: str, param: str | None = None) -> None:
         super().__init__(message)

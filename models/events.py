@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class FinishReason(StrEnum):
-    """Why a choice ended. ``CANCELLED`` and ``ERROR`` are for metrics and logs, never for clients."""
+    """Why a choice ended. ``CANCELLED`` and ``ERROR`` are for metrics and logs only."""
 
     STOP = "stop"
     LENGTH = "length"
