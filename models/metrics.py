@@ -143,9 +143,10 @@ class Sink(Protocol):
 
 
 class PrometheusSink:
-    """Metrics in a registry of their own."""
+    """Metrics in a registry of their own, labelled by model."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: str) -> None:
+        self._model = model
         self.registry = CollectorRegistry()
         self._counters: dict[tuple[Metric, str], Counter] = {}
         self._gauges: dict[Metric, Gauge] = {}
@@ -174,24 +175,25 @@ class PrometheusSink:
     def _register(self, metric: Metric) -> None:
         name, text, registry = metric.name, metric.help, self.registry
         if metric.kind is Kind.HISTOGRAM:
-            self._histograms[metric] = Histogram(
-                name, text, buckets=metric.buckets, registry=registry
-            )
+            histogram = Histogram(name, text, ["model"], buckets=metric.buckets, registry=registry)
+            self._histograms[metric] = histogram.labels(self._model)
         elif metric.kind is Kind.GAUGE:
-            self._gauges[metric] = Gauge(name, text, registry=registry)
+            gauge = Gauge(name, text, ["model"], registry=registry)
+            self._gauges[metric] = gauge.labels(self._model)
         elif metric.label is None:
-            self._counters[metric, ""] = Counter(name, text, registry=registry)
+            counter = Counter(name, text, ["model"], registry=registry)
+            self._counters[metric, ""] = counter.labels(self._model)
         else:
-            counter = Counter(name, text, [metric.label], registry=registry)
+            counter = Counter(name, text, ["model", metric.label], registry=registry)
             for reason in FinishReason:
-                self._counters[metric, reason.value] = counter.labels(reason.value)
+                self._counters[metric, reason.value] = counter.labels(self._model, reason.value)
 
 
 class LlmMetrics:
-    """Told what happens in an engine; counts it for Prometheus and passes it to further sinks."""
+    """Told what happens in a model's engine: counts it for Prometheus and tells further sinks."""
 
-    def __init__(self, sinks: Sequence[Sink] = ()) -> None:
-        self._prometheus = PrometheusSink()
+    def __init__(self, model: str, sinks: Sequence[Sink] = ()) -> None:
+        self._prometheus = PrometheusSink(model)
         self._sinks: tuple[Sink, ...] = (self._prometheus, *sinks)
         self._state: dict[Metric, int] = {}
 

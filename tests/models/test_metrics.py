@@ -45,7 +45,9 @@ class ListSink:
 
 
 def values(metrics: LlmMetrics) -> dict[str, float]:
-    return {name: value for name, labels, value in metrics.samples() if not labels}
+    return {
+        name: value for name, labels, value in metrics.samples() if labels == (("model", "model"),)
+    }
 
 
 def finish(metrics: LlmMetrics, reason: FinishReason = FinishReason.STOP) -> None:
@@ -59,14 +61,14 @@ def test_the_names_are_stable() -> None:
 
 
 def test_every_metric_is_shown_before_anything_has_happened() -> None:
-    text = generate_latest(LlmMetrics().registry).decode()
+    text = generate_latest(LlmMetrics("model").registry).decode()
     for metric in METRICS:
         suffix = "_bucket{" if metric.kind is Kind.HISTOGRAM else ""
         assert metric.name + suffix in text, metric.name
 
 
 def test_a_finished_request_is_counted_by_its_reason_and_its_tokens() -> None:
-    metrics = LlmMetrics()
+    metrics = LlmMetrics("model")
     finish(metrics, FinishReason.LENGTH)
     samples = {
         (name, dict(labels).get("reason")): value for name, labels, value in metrics.samples()
@@ -79,7 +81,7 @@ def test_a_finished_request_is_counted_by_its_reason_and_its_tokens() -> None:
 
 
 def test_a_request_that_never_ran_has_no_times_but_its_total() -> None:
-    metrics = LlmMetrics()
+    metrics = LlmMetrics("model")
     metrics.request_finished(
         FinishReason.CANCELLED,
         prompt_tokens=7,
@@ -96,7 +98,7 @@ def test_a_request_that_never_ran_has_no_times_but_its_total() -> None:
 
 
 def test_steps_gaps_prefixes_and_the_state_are_measured() -> None:
-    metrics = LlmMetrics()
+    metrics = LlmMetrics("model")
     metrics.step(0.02, sequences=3, tokens=40)
     metrics.inter_token([0.01, 0.02])
     metrics.prefix(queries=10, hits=8)
@@ -120,7 +122,7 @@ def test_steps_gaps_prefixes_and_the_state_are_measured() -> None:
 
 def test_further_sinks_see_the_same() -> None:
     sink = ListSink()
-    metrics = LlmMetrics([sink])
+    metrics = LlmMetrics("model", [sink])
     finish(metrics)
     metrics.state(running=1, waiting=0, blocks_used=0, blocks=4)
     assert ("stepserve_requests_finished_total", 1, "stop") in sink.seen
@@ -130,7 +132,7 @@ def test_further_sinks_see_the_same() -> None:
 
 def test_an_unchanged_state_costs_the_sinks_nothing() -> None:
     sink = ListSink()
-    metrics = LlmMetrics([sink])
+    metrics = LlmMetrics("model", [sink])
     for _ in range(3):
         metrics.state(running=1, waiting=0, blocks_used=2, blocks=4)
     assert len(sink.seen) == 4
