@@ -25,8 +25,10 @@ class Sequence:
     prompt_length: int = field(init=False)
     computed: int = 0
     pending: int = 0
-    cached: int = 0  # prompt tokens found in the prefix cache when first admitted
+    cached: int | None = None  # prompt tokens found in the prefix cache when first admitted
     blocks: list[int] = field(default_factory=list)
+    registered: int = 0  # leading blocks offered to the prefix cache
+    node: int = 0  # where the prefix cache stands after those blocks
     slot: int | None = None  # held while running
     ended: bool = False  # finished, failed or cancelled: is never planned again
 

@@ -1,0 +1,114 @@
+"""From settings to engines: the only place that chooses. Imports torch when a model is built."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from configs.settings import ModelSettings
+from models.engine import LlmEngine
+from models.metrics import LlmMetrics
+from models.schedule.admission import Admission
+from models.scheduled import Scheduled
+from models.source import resolve
+from models.step.model import StepModel
+from models.step_loop import StepLoop
+from models.stepper import Stepper
+from models.text.pipeline import TextPipeline
+from models.token_engine import Steps, TokenEngine
+
+
+@dataclass(frozen=True, slots=True)
+class ServedSteps:
+    """A step model ready to serve, but for how its sequences ask for their steps."""
+
+    model: StepModel
+    stepper: Stepper
+    admission: Admission
+    metrics: LlmMetrics
+
+    def engine(self, steps: Steps) -> TokenEngine:
+        return TokenEngine(
+            self.stepper, steps, self.admission, self.metrics, self.model.capacity.max_context
+        )
+
+
+def build_model(settings: ModelSettings, metrics: LlmMetrics) -> ServedSteps | LlmEngine:
+    """Loads what ``settings`` names. An engine with its own scheduler is served as it is."""
+    made = _step_model(settings) if settings.factory is None else _own(settings)
+    if hasattr(made, "generate"):
+        engine: LlmEngine = made
+        return engine
+    model: StepModel = made
+    limits = settings.engine
+    return ServedSteps(
+        model=model,
+        stepper=Stepper(model, step_tokens=limits.step_tokens, metrics=metrics),
+        admission=Admission(
+            min(limits.max_running, model.capacity.slots),
+            limits.max_waiting,
+            limits.max_waiting_tokens,
+        ),
+        metrics=metrics,
+    )
+
+
+def build_text(settings: ModelSettings) -> TextPipeline:
+    """The text half of a model, without torch."""
+    source = settings.tokenizer or settings.source or "bytes"
+    if source == "bytes":
+        return TextPipeline.bytes()
+    template = settings.chat_template
+    return TextPipeline.load(
+        resolve(source), chat_template=None if template is None else Path(template).read_text()
+    )
+
+
+def build_scheduled(settings: ModelSettings) -> Scheduled:
+    """A model and its text half in this process, without Ray."""
+    served = build_model(settings, LlmMetrics(settings.name))
+    if not isinstance(served, ServedSteps):
+        raise TypeError(
+            f"{settings.factory} makes an engine with its own scheduler: use it as it is"
+        )
+    return Scheduled(settings.name, served.engine(StepLoop(served.stepper)), build_text(settings))
+
+
+def _step_model(settings: ModelSettings) -> Any:
+    from models.step.load import load_step_model
+
+    assert settings.source is not None
+    engine = settings.engine
+    return load_step_model(
+        resolve(settings.source),
+        device=engine.device,
+        dtype=engine.dtype,
+        attention=engine.attention,
+        threads=engine.threads,
+        max_context=engine.max_context,
+        block_size=engine.block_size,
+        kv_cache_gib=engine.kv_cache_gib,
+        prefix_cache=engine.prefix_cache,
+        slots=engine.max_running,
+    )
+
+
+def _own(settings: ModelSettings) -> Any:
+    """What the user's factory makes: a step model, an engine, or a plain model adapted."""
+    assert settings.factory is not None
+    module, separator, name = settings.factory.partition(":")
+    if not separator:
+        raise ValueError(f"`factory` must be `package.module:factory`, not {settings.factory!r}")
+    made = getattr(importlib.import_module(module), name)(**settings.factory_args)
+    if hasattr(made, "generate") or hasattr(made, "launch"):
+        return made
+    if hasattr(made, "prefill") and hasattr(made, "decode"):
+        from models.step.plain import PlainStepModel
+
+        return PlainStepModel(made, slots=settings.engine.max_running)
+    raise TypeError(
+        f"{settings.factory} made a {type(made).__name__}, which has neither `generate` (an engine),"
+        " nor `launch` (a step model), nor `prefill` and `decode` (a plain model)"
+    )

@@ -1,0 +1,162 @@
+"""The pool of KV blocks: who holds which, and which prefixes can be shared.
+
+A full block is known by the tokens in it and the block before it, exactly: its key is the node of
+the prefix before it and its tokens, so no two prefixes are ever taken for one another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from models.schedule.sequence import Sequence
+
+_ROOT = 0
+_Key = tuple[int, tuple[int, ...]]
+
+
+@dataclass(slots=True)
+class _Block:
+    holders: int = 0
+    key: _Key | None = None
+    node: int = _ROOT
+
+
+@dataclass(slots=True)
+class BlockPool:
+    """``count`` blocks of ``block_size`` tokens each; idle ones are reused oldest first."""
+
+    count: int
+    block_size: int
+    prefix_cache: bool = True
+    _blocks: list[_Block] = field(init=False)
+    _blank: list[int] = field(init=False)
+    _idle: dict[int, None] = field(init=False)  # nobody's, still holding a prefix; oldest first
+    _known: dict[_Key, int] = field(init=False)
+    _last_node: int = field(init=False, default=_ROOT)
+
+    def __post_init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets every holder and every prefix."""
+        self._blocks = [_Block() for _ in range(self.count)]
+        self._blank = list(range(self.count - 1, -1, -1))
+        self._idle = {}
+        self._known = {}
+
+    @property
+    def free(self) -> int:
+        """Blocks that nobody holds."""
+        return len(self._blank) + len(self._idle)
+
+    @property
+    def used(self) -> int:
+        return self.count - self.free
+
+    def needed(self, length: int) -> int:
+        """Blocks that ``length`` tokens take."""
+        return -(-length // self.block_size)
+
+    def admit(self, sequence: Sequence) -> bool:
+        """Gives a sequence blocks for all its tokens, shared ones first; all or nothing.
+
+        Sets ``computed`` to what the shared blocks hold, always less than the length.
+        """
+        assert not sequence.blocks
+        assert sequence.pending == 0
+        found, node = self._match(sequence.tokens)
+        revived = sum(block in self._idle for block in found)
+        if self.needed(sequence.length) - len(found) > self.free - revived:
+            return False
+        for block in found:
+            self._idle.pop(block, None)
+            self._blocks[block].holders += 1
+        sequence.blocks.extend(found)
+        sequence.computed = len(found) * self.block_size
+        sequence.registered, sequence.node = len(found), node
+        return self.grow(sequence, sequence.length)
+
+    def grow(self, sequence: Sequence, length: int) -> bool:
+        """Makes a sequence's blocks cover ``length`` tokens; all or nothing."""
+        missing = self.needed(length) - len(sequence.blocks)
+        if missing > self.free:
+            return False
+        for _ in range(missing):
+            sequence.blocks.append(self._take())
+        return True
+
+    def register(self, sequence: Sequence) -> None:
+        """Offers a sequence's full blocks, as far as computed and known here, for sharing."""
+        if not self.prefix_cache:
+            return
+        size = self.block_size
+        full = min(sequence.computed, len(sequence.tokens)) // size
+        for index in range(sequence.registered, full):
+            tokens = tuple(sequence.tokens[index * size : (index + 1) * size])
+            sequence.node = self._node(sequence.blocks[index], (sequence.node, tokens))
+        sequence.registered = full
+
+    def release(self, sequence: Sequence) -> None:
+        """Takes all blocks back. The last ones are reused first, so prefixes outlive their ends."""
+        for block in reversed(sequence.blocks):
+            self._drop(block)
+        sequence.blocks.clear()
+        sequence.computed = sequence.registered = 0
+        sequence.node = _ROOT
+
+    def check(self) -> None:
+        """Asserts that with nothing running every block is blank or idle, each just once."""
+        assert self.free == self.count == len({*self._blank, *self._idle}), "blocks leaked"
+        assert not any(block.holders for block in self._blocks), "a free block is held"
+        assert sorted(self._known.values()) == sorted(self._idle), "prefixes and blocks differ"
+
+    def _match(self, tokens: list[int]) -> tuple[list[int], int]:
+        found: list[int] = []
+        node = _ROOT
+        if not self.prefix_cache:
+            return found, node
+        size = self.block_size
+        for start in range(0, len(tokens) - size, size):  # one token is always left to compute
+            block = self._known.get((node, tuple(tokens[start : start + size])))
+            if block is None:
+                break
+            found.append(block)
+            node = self._blocks[block].node
+        return found, node
+
+    def _node(self, block: int, key: _Key) -> int:
+        known = self._known.get(key)
+        if known is not None:
+            return self._blocks[known].node
+        self._last_node += 1
+        self._known[key] = block
+        self._blocks[block].key = key
+        self._blocks[block].node = self._last_node
+        return self._last_node
+
+    def _take(self) -> int:
+        if self._blank:
+            block = self._blank.pop()
+        else:
+            block = next(iter(self._idle))
+            del self._idle[block]
+            self._forget(block)
+        self._blocks[block].holders = 1
+        return block
+
+    def _forget(self, block: int) -> None:
+        key = self._blocks[block].key
+        assert key is not None
+        del self._known[key]
+        self._blocks[block].key = None
+
+    def _drop(self, block: int) -> None:
+        entry = self._blocks[block]
+        entry.holders -= 1
+        assert entry.holders >= 0
+        if entry.holders:
+            return
+        if entry.key is None:
+            self._blank.append(block)
+        else:
+            self._idle[block] = None

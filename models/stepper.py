@@ -1,0 +1,178 @@
+"""One step over many sequences: plan, launch, collect. All calls on one event loop.
+
+The model runs on a thread of its own. Step N+1 is launched before step N's tokens are handed out;
+where the device gains from it, even before step N has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import abc, deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from models.errors import EngineError, Failed
+from models.events import FinishReason
+from models.metrics import LlmMetrics
+from models.schedule.blocks import BlockPool
+from models.schedule.plan import Scheduler
+from models.schedule.sequence import Chunk, Sequence
+from models.step.model import InFlight, StepModel
+
+logger = logging.getLogger("stepserve")
+
+
+@dataclass(slots=True)
+class Progress:
+    """What a step brought one sequence; empty while it waits, prefills, or after its end."""
+
+    token_ids: tuple[int, ...] = ()
+    finish: FinishReason | None = None
+    stop_id: int | None = None  # the id that ended it, not among ``token_ids``
+    error: EngineError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    chunks: list[Chunk]
+    launched: Future[InFlight]
+    started: float
+
+
+class Stepper:
+    """Advances all live sequences together. ``failure`` is set once a step has failed."""
+
+    def __init__(self, model: StepModel, *, step_tokens: int, metrics: LlmMetrics) -> None:
+        capacity = model.capacity
+        self.model = model
+        self.failure: str | None = None
+        self.last_progress = time.monotonic()
+        self._metrics = metrics
+        self._scheduler = Scheduler(
+            BlockPool(capacity.blocks, capacity.block_size, capacity.prefix_cache),
+            capacity.slots,
+            step_tokens,
+        )
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="step")
+        self._flying: deque[_Step] = deque()
+        self._depth = 2 if model.launch_ahead else 1
+        self._progress: dict[Sequence, Progress] = {}
+
+    @property
+    def pool(self) -> BlockPool:
+        return self._scheduler.pool
+
+    @property
+    def live(self) -> int:
+        """Sequences that take part in steps."""
+        return len(self._scheduler.live)
+
+    @property
+    def preemptions(self) -> int:
+        """How often a sequence lost its blocks to an older one."""
+        return self._scheduler.preemptions
+
+    def add(self, sequence: Sequence) -> None:
+        if not self._scheduler.live:
+            self.last_progress = time.monotonic()
+        self._scheduler.add(sequence)
+
+    def remove(self, sequence: Sequence) -> None:
+        """Frees at once all that a sequence holds; from here on its progress is empty. Idempotent.
+
+        A step that is on the device may still write to its blocks, but whoever gets them next
+        writes in a later step.
+        """
+        self._release(self._scheduler.remove(sequence))
+        self._progress.pop(sequence, None)
+
+    async def step(self, sequences: abc.Sequence[Sequence]) -> list[Progress]:
+        """One step over all live sequences; what it brought each of those asked for, in order.
+
+        Never raises for a failed step: its sequences' progress holds the error.
+        """
+        self._launch(self._depth)
+        if self._flying:
+            await self._collect(self._flying[0])
+        self._launch(1)
+        return [self._progress.pop(sequence, Progress()) for sequence in sequences]
+
+    def close(self) -> None:
+        """Ends the device thread, after what it is doing."""
+        self._thread.shutdown(wait=True, cancel_futures=True)
+
+    def _launch(self, depth: int) -> None:
+        while len(self._flying) < depth:
+            chunks, preempted = self._scheduler.plan()
+            for slot in preempted:
+                self._release(slot)
+            if preempted:
+                self._metrics.preempted(len(preempted))
+            if not chunks:
+                return
+            for chunk in chunks:
+                self._count_prefix(chunk)
+            launched = self._thread.submit(self.model.launch, chunks)
+            self._flying.append(_Step(chunks, launched, time.monotonic()))
+
+    async def _collect(self, step: _Step) -> None:
+        waited = self._thread.submit(lambda: step.launched.result().tokens())
+        try:
+            tokens = await asyncio.shield(asyncio.wrap_future(waited))
+        except Exception as error:  # whatever a model may raise fails this step's sequences only
+            await self._fail(step, error)
+            return
+        self._flying.popleft()
+        self._measure(step)
+        sampling = (chunk.sequence for chunk in step.chunks if chunk.samples)
+        for sequence, token in zip(sampling, tokens, strict=True):
+            if not sequence.ended:
+                self._apply(sequence, token)
+
+    def _apply(self, sequence: Sequence, token: int) -> None:
+        sequence.pending -= 1
+        sequence.tokens.append(token)
+        progress = self._progress.setdefault(sequence, Progress())
+        if token in sequence.stop_ids:
+            progress.finish, progress.stop_id = FinishReason.STOP, token
+        else:
+            progress.token_ids += (token,)
+            if len(sequence.tokens) >= sequence.max_length:
+                progress.finish = FinishReason.LENGTH
+        if progress.finish:
+            self._release(self._scheduler.remove(sequence))
+
+    async def _fail(self, step: _Step, error: Exception) -> None:
+        logger.error("a step over %d sequences failed", len(step.chunks), exc_info=error)
+        self.failure = f"{type(error).__name__}: {error}"
+        lost = [chunk.sequence for chunk in step.chunks if not chunk.sequence.ended]
+        self._flying.clear()
+        self._scheduler.reset(lost)
+        for sequence in lost:
+            self._progress[sequence] = Progress(error=Failed(f"The step failed: {self.failure}"))
+        reset = self._thread.submit(self.model.reset)
+        await asyncio.wait([asyncio.wrap_future(reset)])
+        if reset.exception():
+            logger.error("the model could not be reset", exc_info=reset.exception())
+
+    def _release(self, slot: int | None) -> None:
+        if slot is not None:
+            self._thread.submit(self.model.release, slot)
+
+    def _count_prefix(self, chunk: Chunk) -> None:
+        sequence = chunk.sequence
+        if sequence.cached is None:
+            sequence.cached = chunk.start
+            self._metrics.prefix(queries=sequence.prompt_length, hits=chunk.start)
+
+    def _measure(self, step: _Step) -> None:
+        now = time.monotonic()
+        started = max(step.started, self.last_progress)
+        self.last_progress = now
+        self._metrics.step(
+            now - started,
+            sequences=len(step.chunks),
+            tokens=sum(chunk.count for chunk in step.chunks),
+        )

@@ -1,0 +1,286 @@
+"""Token ids in, token ids out: admission in front of the steps, one task a sequence.
+
+The graph's Model replica and ``Scheduled`` differ only in how a sequence asks for its next step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections import deque
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from models.errors import Busy, Failed, Invalid, TooLong
+from models.events import FinishReason
+from models.metrics import LlmMetrics
+from models.request import SamplingParams
+from models.schedule.admission import Admission, Place
+from models.schedule.sequence import Sequence
+from models.stepper import Progress, Stepper
+
+logger = logging.getLogger("stepserve")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRequest:
+    """A prompt of token ids, ``n`` choices of an answer, and the ids that end one."""
+
+    id: str
+    token_ids: tuple[int, ...]
+    sampling: SamplingParams
+    stop_ids: frozenset[int]
+    n: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """The first step of the request is done; token counts of its prompt."""
+
+    prompt_tokens: int
+    cached_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """More tokens of one choice: all that is ready. The last one has ``finish``.
+
+    ``stop_id`` ended the choice: it is not among ``token_ids`` but was generated all the same.
+    """
+
+    choice: int
+    token_ids: tuple[int, ...]
+    finish: FinishReason | None = None
+    stop_id: int | None = None
+
+
+class Steps(Protocol):
+    """How a sequence takes part in the next step."""
+
+    async def advance(self, sequence: Sequence) -> Progress:
+        """What one step brought this sequence. May be cancelled at any moment."""
+        ...
+
+
+class TokenEngine:
+    """Many requests at once over one ``Stepper``. All calls on one event loop."""
+
+    def __init__(
+        self,
+        stepper: Stepper,
+        steps: Steps,
+        admission: Admission,
+        metrics: LlmMetrics,
+        max_context: int,
+    ) -> None:
+        self.stepper = stepper
+        self.steps = steps
+        self.admission = admission
+        self.metrics = metrics
+        self.max_context = max_context
+        self._answers: dict[str, _Answer] = {}
+
+    async def generate(self, request: TokenRequest) -> AsyncGenerator[Admitted | Tokens, None]:
+        """Yields ``Admitted``, then each choice's ``Tokens`` up to its ``finish``.
+
+        Steps go on however slowly this is read. Raises ``EngineError``; closing it frees all that
+        the request held.
+        """
+        if len(request.token_ids) >= self.max_context:
+            raise TooLong(len(request.token_ids), self.max_context)
+        if request.n > self.admission.max_running + self.admission.max_waiting:
+            raise Invalid(f"n={request.n} is more than this server can ever take.", "n")
+        if request.id in self._answers:
+            raise Failed(f"A request with the id {request.id} is already running.")
+        answer = self._enter(request)
+        self._answers[request.id] = answer
+        try:
+            async for item in answer.items():
+                yield item
+        finally:
+            del self._answers[request.id]
+            answer.close()
+
+    def _enter(self, request: TokenRequest) -> _Answer:
+        try:
+            places = self.admission.enter(request.n, len(request.token_ids))
+        except Busy:
+            self.metrics.rejected()
+            raise
+        answer = _Answer(self, request, places)
+        self.observe()
+        return answer
+
+    def stop_choice(self, request_id: str, choice: int) -> None:
+        """Ends one choice whose text matched a stop downstream. Idempotent."""
+        if answer := self._answers.get(request_id):
+            answer.lives[choice].stop()
+
+    def observe(self) -> None:
+        """Tells the metrics what the engine holds now."""
+        pool = self.stepper.pool
+        self.metrics.state(
+            running=self.admission.running,
+            waiting=self.admission.waiting,
+            blocks_used=pool.used,
+            blocks=pool.count,
+        )
+
+
+class _Answer:
+    """The choices of one request, and what they produced that was not read yet."""
+
+    def __init__(self, engine: TokenEngine, request: TokenRequest, places: list[Place]) -> None:
+        self._ready: deque[Tokens | Exception] = deque()
+        self._wake = asyncio.Event()
+        self._unfinished = request.n
+        self.lives = [
+            _Life(engine, self, choice, _sequence(request, choice, engine.max_context), place)
+            for choice, place in enumerate(places)
+        ]
+
+    async def items(self) -> AsyncGenerator[Admitted | Tokens, None]:
+        first = True
+        while self._unfinished:
+            await self._wake.wait()
+            self._wake.clear()
+            for item in self._take():
+                if isinstance(item, Exception):
+                    raise item
+                if first:
+                    first = False
+                    yield self._admitted()
+                self._unfinished -= item.finish is not None
+                yield item
+
+    def put(self, item: Tokens | Exception) -> None:
+        self._ready.append(item)
+        self._wake.set()
+
+    def close(self) -> None:
+        for life in self.lives:
+            life.end(FinishReason.CANCELLED)
+
+    def _admitted(self) -> Admitted:
+        first = self.lives[0].sequence
+        return Admitted(first.prompt_length, first.cached or 0)
+
+    def _take(self) -> list[Tokens | Exception]:
+        """What is ready; all tokens of a choice as one item."""
+        merged: dict[int, Tokens] = {}
+        ready, self._ready = self._ready, deque()
+        for item in ready:
+            if isinstance(item, Exception):
+                return [*merged.values(), item]
+            if earlier := merged.get(item.choice):
+                item = replace(item, token_ids=earlier.token_ids + item.token_ids)
+            merged[item.choice] = item
+        return list(merged.values())
+
+
+class _Life:
+    """One sequence from the queue to its end, and the times that are measured on the way."""
+
+    def __init__(
+        self,
+        engine: TokenEngine,
+        answer: _Answer,
+        choice: int,
+        sequence: Sequence,
+        place: Place,
+    ) -> None:
+        self.sequence = sequence
+        self._engine = engine
+        self._answer = answer
+        self._choice = choice
+        self._place = place
+        self._arrived = time.monotonic()
+        self._running: float | None = None
+        self._first: float | None = None
+        self._latest: float | None = None
+        self._over = False
+        self._task = asyncio.create_task(self._run())
+        self._task.add_done_callback(self._crashed)
+
+    def stop(self) -> None:
+        """A stop matched downstream."""
+        if not self._over:
+            self.end(FinishReason.STOP)
+            self._answer.put(Tokens(self._choice, (), FinishReason.STOP))
+
+    def end(self, reason: FinishReason) -> None:
+        """Frees everything now, and records why. Only the first call counts."""
+        if self._over:
+            return
+        self._over = True
+        self._engine.stepper.remove(self.sequence)
+        self._engine.admission.leave(self._place)
+        if asyncio.current_task() is not self._task:
+            self._task.cancel()
+        self._record(reason)
+
+    async def _run(self) -> None:
+        await self._place.wait()
+        self._running = time.monotonic()
+        self._engine.stepper.add(self.sequence)
+        while not self._over:
+            self._deliver(await self._engine.steps.advance(self.sequence))
+
+    def _deliver(self, progress: Progress) -> None:
+        if progress.error:
+            self.end(FinishReason.ERROR)
+            self._answer.put(progress.error)
+        elif progress.token_ids or progress.finish:
+            self._time(len(progress.token_ids) + (progress.stop_id is not None))
+            if progress.finish:
+                self.end(progress.finish)
+            self._answer.put(
+                Tokens(self._choice, progress.token_ids, progress.finish, progress.stop_id)
+            )
+
+    def _time(self, count: int) -> None:
+        now = time.monotonic()
+        if self._latest is None:
+            self._first = now
+        else:
+            self._engine.metrics.inter_token([(now - self._latest) / count] * count)
+        self._latest = now
+
+    def _record(self, reason: FinishReason) -> None:
+        def since_arrival(moment: float | None) -> float | None:
+            return None if moment is None else moment - self._arrived
+
+        self._engine.observe()
+        self._engine.metrics.request_finished(
+            reason,
+            prompt_tokens=self.sequence.prompt_length,
+            completion_tokens=self.sequence.generated,
+            queue_s=since_arrival(self._running),
+            first_token_s=since_arrival(self._first),
+            total_s=time.monotonic() - self._arrived,
+        )
+
+    def _crashed(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled() or not (error := task.exception()):
+            return
+        logger.error("a sequence could not take part in steps", exc_info=error)
+        self.end(FinishReason.ERROR)
+        self._answer.put(Failed(f"The request failed: {type(error).__name__}: {error}"))
+
+
+def _sequence(request: TokenRequest, choice: int, max_context: int) -> Sequence:
+    sampling = request.sampling
+    length = len(request.token_ids)
+    limit = max_context if sampling.max_tokens is None else length + sampling.max_tokens
+    seed = secrets.randbits(64) if sampling.seed is None else sampling.seed + choice
+    return Sequence(
+        id=f"{request.id}/{choice}",
+        tokens=list(request.token_ids),
+        sampling=sampling,
+        stop_ids=request.stop_ids,
+        max_length=min(limit, max_context),
+        seed=seed % 2**64,
+    )

@@ -1,0 +1,110 @@
+"""A step model whose KV blocks hold token ids, so that a wrong block, slot or order shows.
+
+Its next token is a hash of every token it reads back from the blocks: any token out of place
+gives another answer than ``expected`` computes from the whole list.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import abc
+from dataclasses import dataclass, field
+
+from models.schedule.sequence import Chunk
+from models.step.model import Capacity
+
+VOCABULARY = 97
+
+
+def next_token(tokens: abc.Sequence[int], seed: int) -> int:
+    state = seed % 1_000_003
+    for token in tokens:
+        state = (state * 31 + token + 7) % 1_000_003
+    return state % VOCABULARY
+
+
+def expected(prompt: abc.Sequence[int], seed: int, count: int) -> list[int]:
+    tokens = list(prompt)
+    for _ in range(count):
+        tokens.append(next_token(tokens, seed))
+    return tokens[len(prompt) :]
+
+
+@dataclass(frozen=True)
+class Ready:
+    values: list[int]
+
+    def tokens(self) -> list[int]:
+        return self.values
+
+
+@dataclass
+class RecallModel:
+    """``fail_on`` is a token whose computation raises; ``seconds`` a step takes at least."""
+
+    capacity: Capacity
+    launch_ahead: bool = False
+    seconds: float = 0.0
+    fail_on: int | None = None
+    steps: int = 0
+    batches: list[int] = field(default_factory=list)
+    cells: dict[tuple[int, int], int] = field(default_factory=dict)
+    last: dict[int, int] = field(default_factory=dict)
+    threads: set[int] = field(default_factory=set)
+
+    def launch(self, chunks: abc.Sequence[Chunk]) -> Ready:
+        assert len({chunk.slot for chunk in chunks}) == len(chunks) <= self.capacity.slots
+        self.steps += 1
+        self.batches.append(len(chunks))
+        self.threads.add(threading.get_ident())
+        if self.seconds:
+            time.sleep(self.seconds)
+        inputs = [self._inputs(chunk) for chunk in chunks]
+        if any(self.fail_on in tokens for tokens in inputs):
+            raise RuntimeError("this token is cursed")
+        for chunk, tokens in zip(chunks, inputs, strict=True):
+            for position, token in enumerate(tokens, chunk.start):
+                self.cells[self._cell(chunk, position)] = token
+        return Ready([self._sample(chunk) for chunk in chunks if chunk.samples])
+
+    def release(self, slot: int) -> None:
+        self.last.pop(slot, None)
+
+    def reset(self) -> None:
+        self.cells.clear()
+        self.last.clear()
+
+    def describe(self) -> dict[str, str]:
+        return {"device": "none"}
+
+    def _inputs(self, chunk: Chunk) -> list[int]:
+        tokens = list(chunk.token_ids)
+        if chunk.from_slot:
+            tokens.append(self.last[chunk.slot])
+        assert len(tokens) == chunk.count >= 1
+        return tokens
+
+    def _cell(self, chunk: Chunk, position: int) -> tuple[int, int]:
+        size = self.capacity.block_size
+        return chunk.blocks[position // size], position % size
+
+    def _sample(self, chunk: Chunk) -> int:
+        end = chunk.start + chunk.count
+        tokens = [self.cells[self._cell(chunk, position)] for position in range(end)]
+        self.last[chunk.slot] = next_token(tokens, chunk.sequence.seed)
+        return self.last[chunk.slot]
+
+
+def recall_model(
+    *, blocks: int = 64, block_size: int = 4, slots: int = 8, max_context: int = 64, **rest: object
+) -> RecallModel:
+    capacity = Capacity(
+        max_context=min(max_context, blocks * block_size),
+        vocab_size=VOCABULARY,
+        slots=slots,
+        blocks=blocks,
+        block_size=block_size,
+        prefix_cache=True,
+    )
+    return RecallModel(capacity, **rest)  # type: ignore[arg-type]

@@ -1,0 +1,253 @@
+"""The engine under random arrivals, a tiny pool, forced preemption, cancellation and failure."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+import pytest
+
+from models.errors import Busy, Failed, Invalid, TooLong
+from models.events import FinishReason
+from models.metrics import LlmMetrics
+from models.request import SamplingParams
+from models.schedule.admission import Admission
+from models.step_loop import StepLoop
+from models.stepper import Stepper
+from models.token_engine import Admitted, TokenEngine, TokenRequest, Tokens
+from tests.models.recall import RecallModel, expected, recall_model
+
+
+@asynccontextmanager
+async def serving(
+    model: RecallModel, *, step_tokens: int = 16, waiting: int = 1000
+) -> AsyncGenerator[TokenEngine, None]:
+    metrics = LlmMetrics("recall")
+    stepper = Stepper(model, step_tokens=step_tokens, metrics=metrics)
+    admission = Admission(model.capacity.slots, waiting, 100_000)
+    engine = TokenEngine(stepper, StepLoop(stepper), admission, metrics, model.capacity.max_context)
+    yield engine
+    assert_nothing_held(engine)
+    stepper.close()
+
+
+def assert_nothing_held(engine: TokenEngine) -> None:
+    assert engine.stepper.live == 0
+    assert (engine.admission.running, engine.admission.waiting) == (0, 0)
+    assert engine.admission.waiting_tokens == 0
+    engine.stepper.pool.check()
+
+
+def measured(engine: TokenEngine, name: str, **labels: str) -> float | None:
+    return engine.metrics.registry.get_sample_value(name, {"model": "recall", **labels})
+
+
+def ask(
+    prompt: list[int],
+    count: int | None = 8,
+    *,
+    seed: int = 0,
+    n: int = 1,
+    stop_ids: frozenset[int] = frozenset(),
+    name: str = "",
+) -> TokenRequest:
+    sampling = SamplingParams(max_tokens=count, seed=seed)
+    return TokenRequest(name or f"r{random.getrandbits(64)}", tuple(prompt), sampling, stop_ids, n)
+
+
+@dataclass
+class Answered:
+    tokens: dict[int, list[int]] = field(default_factory=dict)
+    finishes: dict[int, Tokens] = field(default_factory=dict)
+    admitted: Admitted | None = None
+
+
+async def collect(engine: TokenEngine, request: TokenRequest) -> Answered:
+    answered = Answered()
+    async with aclosing(engine.generate(request)) as items:
+        async for item in items:
+            if isinstance(item, Admitted):
+                assert answered.admitted is None
+                answered.admitted = item
+                continue
+            assert item.choice not in answered.finishes
+            answered.tokens.setdefault(item.choice, []).extend(item.token_ids)
+            if item.finish:
+                answered.finishes[item.choice] = item
+    return answered
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+async def test_one_request(ahead: bool) -> None:
+    async with serving(recall_model(launch_ahead=ahead)) as engine:
+        answered = await collect(engine, ask([3, 1, 4, 1, 5], 10, seed=7))
+    assert answered.tokens[0] == expected([3, 1, 4, 1, 5], 7, 10)
+    assert answered.finishes[0].finish is FinishReason.LENGTH
+    assert answered.admitted == Admitted(5, 0)
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("blocks", [16, 64])
+@pytest.mark.parametrize("step_tokens", [3, 16])
+async def test_parity_under_random_arrivals_and_cancellation(
+    ahead: bool, blocks: int, step_tokens: int
+) -> None:
+    chance = random.Random(blocks * 100 + step_tokens)
+    model = recall_model(blocks=blocks, launch_ahead=ahead)
+    shared = [chance.randrange(97) for _ in range(20)]
+    async with serving(model, step_tokens=step_tokens) as engine:
+
+        async def one(number: int) -> None:
+            await asyncio.sleep(chance.random() * 0.05)
+            prompt = shared[: chance.randrange(20)] + [
+                chance.randrange(97) for _ in range(chance.randrange(1, 20))
+            ]
+            count = chance.randrange(1, 24)
+            answer = collect(engine, ask(prompt, count, seed=number))
+            if chance.random() < 0.3:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(answer, chance.random() * 0.05)
+                return
+            answered = await answer
+            assert answered.tokens[0] == expected(prompt, number, count)
+
+        await asyncio.gather(*(one(number) for number in range(150)))
+    if blocks == 16:
+        assert engine.stepper.preemptions > 0
+    assert len(model.threads) == 1
+
+
+async def test_a_long_answer_fills_the_context_to_the_brim() -> None:
+    model = recall_model(blocks=8, block_size=4, max_context=32)
+    async with serving(model) as engine:
+        answered = await collect(engine, ask(list(range(30)), None))
+        assert len(answered.tokens[0]) == 2
+        with pytest.raises(TooLong) as refused:
+            await collect(engine, ask([1] * 32))
+    assert (refused.value.prompt_tokens, refused.value.max_context) == (32, 32)
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+async def test_a_stop_id_ends_the_answer_and_is_reported(ahead: bool) -> None:
+    tokens = expected([5, 6], 1, 20)
+    stop = tokens[7]
+    upto = tokens.index(stop)
+    async with serving(recall_model(launch_ahead=ahead)) as engine:
+        answered = await collect(engine, ask([5, 6], 20, seed=1, stop_ids=frozenset({stop})))
+    assert answered.tokens.get(0, []) == tokens[:upto]
+    assert answered.finishes[0].finish is FinishReason.STOP
+    assert answered.finishes[0].stop_id == stop
+
+
+async def test_choices_share_one_prefill() -> None:
+    prompt = list(range(33))
+    model = recall_model()
+    async with serving(model, step_tokens=64) as engine:
+        answered = await collect(engine, ask(prompt, 4, seed=10, n=4))
+        assert measured(engine, "stepserve_prefix_cache_hits_total") == 96
+    assert answered.tokens == {choice: expected(prompt, 10 + choice, 4) for choice in range(4)}
+
+
+async def test_one_choice_can_be_stopped_alone() -> None:
+    async with serving(recall_model(seconds=0.001)) as engine:
+        request = ask([1, 2, 3], 40, n=2, name="pair")
+        ended: dict[int, int] = {}
+        counts = [0, 0]
+        async with aclosing(engine.generate(request)) as items:
+            async for item in items:
+                if isinstance(item, Tokens):
+                    counts[item.choice] += len(item.token_ids)
+                    engine.stop_choice("pair", 0)
+                    if item.finish:
+                        ended[item.choice] = counts[item.choice]
+        engine.stop_choice("pair", 0)
+    assert ended[0] < 40
+    assert ended[1] == 40
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+async def test_closing_frees_everything_at_once(ahead: bool) -> None:
+    model = recall_model(slots=2, launch_ahead=ahead, seconds=0.002)
+    async with serving(model) as engine:
+        waiting = asyncio.create_task(collect(engine, ask([9], 50)))
+        async with aclosing(engine.generate(ask([1, 2, 3], 50, n=2))) as items:
+            await anext(items)
+            await anext(items)
+        assert engine.admission.running <= 1
+        assert engine.stepper.pool.used <= engine.stepper.pool.needed(51)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert_nothing_held(engine)
+
+
+async def test_a_slow_reader_does_not_hold_up_the_steps() -> None:
+    async with serving(recall_model()) as engine:
+        slow = engine.generate(ask([1, 2], 30))
+        await anext(slow)
+        answered = await collect(engine, ask([3, 4], 30))
+        assert len(answered.tokens[0]) == 30
+        for _ in range(50):
+            await asyncio.sleep(0.002)
+            if not engine.stepper.live:
+                break
+        rest = [item async for item in slow]
+        assert isinstance(rest[-1], Tokens)
+        assert rest[-1].finish is FinishReason.LENGTH
+        assert len(rest) <= 2
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+async def test_a_failed_step_fails_its_sequences_and_no_others(ahead: bool) -> None:
+    model = recall_model(fail_on=1000, launch_ahead=ahead, slots=1)
+    async with serving(model) as engine:
+        cursed = asyncio.create_task(collect(engine, ask([1000, 4], 20)))
+        await asyncio.sleep(0)
+        waiting = asyncio.create_task(collect(engine, ask([9, 9, 9], 20)))
+        with pytest.raises(Failed, match="this token is cursed"):
+            await cursed
+        assert (await waiting).tokens[0] == expected([9, 9, 9], 0, 20)
+        assert engine.stepper.failure == "RuntimeError: this token is cursed"
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+async def test_sequences_outside_a_failed_step_start_over(ahead: bool) -> None:
+    """A budget of one token: each step computes the older sequence, or the cursed one alone."""
+    model = recall_model(fail_on=1000, launch_ahead=ahead)
+    async with serving(model, step_tokens=1) as engine:
+        older = asyncio.create_task(collect(engine, ask([1, 2, 3], 5)))
+        await asyncio.sleep(0)
+        with pytest.raises(Failed, match="this token is cursed"):
+            await collect(engine, ask([7, 7, 1000, 4], 20))
+        assert (await older).tokens[0] == expected([1, 2, 3], 0, 5)
+
+
+async def test_too_many_are_refused_before_anything_is_queued() -> None:
+    async with serving(recall_model(slots=1, seconds=0.002), waiting=1) as engine:
+        running = asyncio.create_task(collect(engine, ask([1], 20)))
+        queued = asyncio.create_task(collect(engine, ask([2], 2)))
+        await asyncio.sleep(0.01)
+        with pytest.raises(Busy):
+            await collect(engine, ask([3], 2))
+        assert (await queued).tokens[0] == expected([2], 0, 2)
+        assert (await running).tokens[0] == expected([1], 0, 20)
+        with pytest.raises(Invalid, match="n=3"):
+            await collect(engine, ask([3], 2, n=3))
+        assert measured(engine, "stepserve_requests_rejected_total") == 1
+
+
+async def test_finishes_are_counted_by_reason() -> None:
+    async with serving(recall_model(seconds=0.001)) as engine:
+        await collect(engine, ask([1], 3))
+        async with aclosing(engine.generate(ask([2], 50))) as items:
+            await anext(items)
+        async with aclosing(engine.generate(ask([2], 50, name="text"))) as items:
+            await anext(items)
+            engine.stop_choice("text", 0)
+        finished = {
+            reason: measured(engine, "stepserve_requests_finished_total", reason=reason)
+            for reason in ("length", "cancelled", "stop")
+        }
+    assert finished == {"length": 1, "cancelled": 1, "stop": 1}
