@@ -109,6 +109,6 @@ def _own(settings: ModelSettings) -> Any:
 
         return PlainStepModel(made, slots=settings.engine.max_running)
     raise TypeError(
-        f"{settings.factory} made a {type(made).__name__}, which has neither `generate` (an engine),"
-        " nor `launch` (a step model), nor `prefill` and `decode` (a plain model)"
+        f"{settings.factory} made a {type(made).__name__}, which is neither an engine (`generate`),"
+        " nor a step model (`launch`), nor a plain model (`prefill` and `decode`)"
     )
