@@ -1,131 +1,38 @@
-"""What is measured of one engine, under names that stay: one table, any number of sinks."""
+"""Told what happens in an engine, and counts it: for Prometheus, and for any further sink."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import Enum
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from models.events import FinishReason
-
-
-class Kind(Enum):
-    """How values of a metric combine: added up, set, or counted into buckets."""
-
-    COUNTER = "counter"
-    GAUGE = "gauge"
-    HISTOGRAM = "histogram"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Metric:
-    """A metric's name as Prometheus shows it, and its meaning. ``label`` splits it, if set."""
-
-    name: str
-    kind: Kind
-    help: str
-    buckets: tuple[float, ...] = ()
-    label: str | None = None
-
-
-_FAST = (0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1)
-_STEP = (*_FAST, 0.15, 0.25, 0.5, 1.0, 2.0)
-_FIRST = (
-    0.005,
-    0.01,
-    0.02,
-    0.04,
-    0.06,
-    0.1,
-    0.15,
-    0.25,
-    0.5,
-    0.75,
-    1.0,
-    2.5,
-    5.0,
-    10.0,
-    30.0,
-    60.0,
-)
-_TOTAL = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0)
-_QUEUE = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
-_RATE = (1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 75.0, 100.0, 150.0, 200.0, 300.0, 500.0)
-_SIZE = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)
-_TOKENS = (*_SIZE, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 65536.0, 131072.0)
-
-
-def _counter(name: str, text: str, label: str | None = None) -> Metric:
-    return Metric(f"stepserve_{name}_total", Kind.COUNTER, text, label=label)
-
-
-def _gauge(name: str, text: str) -> Metric:
-    return Metric(f"stepserve_{name}", Kind.GAUGE, text)
-
-
-def _histogram(name: str, text: str, buckets: tuple[float, ...]) -> Metric:
-    return Metric(f"stepserve_{name}", Kind.HISTOGRAM, text, buckets)
-
-
-FIRST_TOKEN = _histogram(
-    "time_to_first_token_seconds", "From a request's arrival to its first token.", _FIRST
-)
-INTER_TOKEN = _histogram(
-    "inter_token_latency_seconds", "Between two tokens of one sequence.", _STEP
-)
-DURATION = _histogram(
-    "request_duration_seconds", "From a request's arrival to its last token.", _TOTAL
-)
-QUEUE_TIME = _histogram(
-    "queue_time_seconds", "From a request's arrival until it took part in steps.", _QUEUE
-)
-REQUEST_RATE = _histogram(
-    "request_tokens_per_second",
-    "Generated tokens of one request a second, from its first token on.",
-    _RATE,
-)
-PROMPT_SIZE = _histogram("request_prompt_tokens", "Prompt tokens of one request.", _TOKENS)
-ANSWER_SIZE = _histogram("request_generated_tokens", "Generated tokens of one request.", _TOKENS)
-FINISHED = _counter("requests_finished", "Requests by the reason of their end.", label="reason")
-REJECTED = _counter("requests_rejected", "Requests turned away because the model was busy.")
-PROMPT_TOKENS = _counter("prompt_tokens", "Prompt tokens of all requests.")
-GENERATED_TOKENS = _counter("generated_tokens", "Generated tokens; its rate is tokens per second.")
-RUNNING = _gauge("requests_running", "Sequences that take part in steps.")
-WAITING = _gauge("requests_waiting", "Sequences in the queue.")
-BLOCKS = _gauge("kv_blocks", "KV blocks in the pool.")
-BLOCKS_USED = _gauge("kv_blocks_used", "KV blocks that running sequences hold.")
-PREFIX_QUERIES = _counter("prefix_cache_queries", "Prompt tokens looked up in the prefix cache.")
-PREFIX_HITS = _counter("prefix_cache_hits", "Prompt tokens found in the prefix cache.")
-PREEMPTIONS = _counter("preemptions", "Sequences that lost their blocks to others for a while.")
-STEP_TIME = _histogram("model_step_seconds", "Model time of one step.", _STEP)
-STEP_SEQUENCES = _histogram("step_sequences", "Sequences in one step.", _SIZE)
-STEP_TOKENS = _histogram("step_tokens", "Tokens computed in one step.", _TOKENS)
-
-METRICS: tuple[Metric, ...] = (
-    FIRST_TOKEN,
-    INTER_TOKEN,
-    DURATION,
-    QUEUE_TIME,
-    REQUEST_RATE,
-    PROMPT_SIZE,
+from models.metric_table import (
     ANSWER_SIZE,
-    FINISHED,
-    REJECTED,
-    PROMPT_TOKENS,
-    GENERATED_TOKENS,
-    RUNNING,
-    WAITING,
     BLOCKS,
     BLOCKS_USED,
-    PREFIX_QUERIES,
-    PREFIX_HITS,
+    DURATION,
+    FINISHED,
+    FIRST_TOKEN,
+    GENERATED_TOKENS,
+    INTER_TOKEN,
+    METRICS,
     PREEMPTIONS,
-    STEP_TIME,
+    PREFIX_HITS,
+    PREFIX_QUERIES,
+    PROMPT_SIZE,
+    PROMPT_TOKENS,
+    QUEUE_TIME,
+    REJECTED,
+    REQUEST_RATE,
+    RUNNING,
     STEP_SEQUENCES,
+    STEP_TIME,
     STEP_TOKENS,
+    WAITING,
+    Kind,
+    Metric,
 )
 
 Sample = tuple[str, tuple[tuple[str, str], ...], float]
@@ -218,7 +125,6 @@ class LlmMetrics:
         """One request has ended; times run from its arrival, None for what it never reached."""
         self._add(FINISHED, 1, reason.value)
         self._add(PROMPT_TOKENS, prompt_tokens)
-        self._add(GENERATED_TOKENS, completion_tokens)
         self._observe(PROMPT_SIZE, prompt_tokens)
         self._observe(ANSWER_SIZE, completion_tokens)
         self._observe(DURATION, total_s)
@@ -228,6 +134,10 @@ class LlmMetrics:
             self._observe(FIRST_TOKEN, first_token_s)
             if completion_tokens > 1 and total_s > first_token_s:
                 self._observe(REQUEST_RATE, (completion_tokens - 1) / (total_s - first_token_s))
+
+    def generated(self, tokens: int) -> None:
+        """So many tokens were just generated for one sequence."""
+        self._add(GENERATED_TOKENS, tokens)
 
     def inter_token(self, gaps_s: Sequence[float]) -> None:
         """Seconds between successive tokens of one sequence."""

@@ -243,6 +243,7 @@ class _Life:
 
     def _time(self, count: int) -> None:
         now = time.monotonic()
+        self._engine.metrics.generated(count)
         if self._latest is None:
             self._first = now
         else:

@@ -3,7 +3,8 @@ from __future__ import annotations
 from prometheus_client import generate_latest
 
 from models.events import FinishReason
-from models.metrics import METRICS, Kind, LlmMetrics, Metric
+from models.metric_table import METRICS, Kind, Metric
+from models.metrics import LlmMetrics
 
 NAMES = {
     "stepserve_time_to_first_token_seconds",
@@ -76,7 +77,7 @@ def test_a_finished_request_is_counted_by_its_reason_and_its_tokens() -> None:
     assert samples["stepserve_requests_finished_total", "length"] == 1
     assert samples["stepserve_requests_finished_total", "stop"] == 0
     assert samples["stepserve_prompt_tokens_total", None] == 7
-    assert samples["stepserve_generated_tokens_total", None] == 11
+    assert samples["stepserve_request_generated_tokens_sum", None] == 11
     assert samples["stepserve_request_tokens_per_second_sum", None] == 5.0
 
 
@@ -102,6 +103,7 @@ def test_steps_gaps_prefixes_and_the_state_are_measured() -> None:
     metrics.step(0.02, sequences=3, tokens=40)
     metrics.inter_token([0.01, 0.02])
     metrics.prefix(queries=10, hits=8)
+    metrics.generated(5)
     metrics.preempted(2)
     metrics.rejected()
     metrics.state(running=3, waiting=1, blocks_used=5, blocks=9)
@@ -110,6 +112,7 @@ def test_steps_gaps_prefixes_and_the_state_are_measured() -> None:
     assert seen["stepserve_step_sequences_sum"] == 3
     assert seen["stepserve_step_tokens_sum"] == 40
     assert seen["stepserve_inter_token_latency_seconds_count"] == 2
+    assert seen["stepserve_generated_tokens_total"] == 5
     assert seen["stepserve_prefix_cache_queries_total"] == 10
     assert seen["stepserve_prefix_cache_hits_total"] == 8
     assert seen["stepserve_preemptions_total"] == 2

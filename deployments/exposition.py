@@ -1,0 +1,72 @@
+"""Prometheus text over all replicas of all models, summed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import Metric as Family
+from prometheus_client.registry import Collector
+
+from models.metric_table import METRICS, Kind, Metric
+from models.metrics import Sample
+
+
+@dataclass(frozen=True, slots=True)
+class Scrape:
+    """What the replicas of one model answered, and how many were asked."""
+
+    answers: tuple[list[Sample], ...]
+    replicas: int
+
+
+def render(scrapes: Mapping[str, Scrape]) -> str:
+    """Prometheus text: each metric summed over the answers; what is missing is shown as such."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Merged(scrapes))
+    return generate_latest(registry).decode()
+
+
+class _Merged(Collector):
+    def __init__(self, scrapes: Mapping[str, Scrape]) -> None:
+        self._scrapes = scrapes
+
+    def collect(self) -> Iterator[Family]:
+        yield from _summed(answer for scrape in self._scrapes.values() for answer in scrape.answers)
+        replicas = GaugeMetricFamily(
+            "stepserve_replicas", "Model replicas that should be in these sums.", labels=["model"]
+        )
+        scraped = GaugeMetricFamily(
+            "stepserve_replicas_scraped", "Model replicas that are in these sums.", labels=["model"]
+        )
+        for model, scrape in self._scrapes.items():
+            replicas.add_metric([model], scrape.replicas)
+            scraped.add_metric([model], len(scrape.answers))
+        yield replicas
+        yield scraped
+
+
+def _summed(answers: Iterable[list[Sample]]) -> Iterator[Family]:
+    sums: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
+    for answer in answers:
+        for name, labels, value in answer:
+            row = sums.setdefault(name, {})
+            row[labels] = row.get(labels, 0.0) + value
+    for metric in METRICS:
+        family = Family(_family(metric), metric.help, metric.kind.value)
+        for name in _sample_names(metric):
+            for labels, value in sums.get(name, {}).items():
+                family.add_sample(name, dict(labels), value)
+        yield family
+
+
+def _family(metric: Metric) -> str:
+    return metric.name.removesuffix("_total")
+
+
+def _sample_names(metric: Metric) -> tuple[str, ...]:
+    if metric.kind is Kind.HISTOGRAM:
+        return tuple(metric.name + suffix for suffix in ("_bucket", "_count", "_sum"))
+    return (metric.name,)

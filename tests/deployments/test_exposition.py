@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import pytest
+
+from deployments.exposition import Scrape, render
+from models.events import FinishReason
+from models.metric_table import METRICS
+from models.metrics import LlmMetrics, Sample
+
+
+def samples(model: str, *, running: int, finished: int) -> list[Sample]:
+    metrics = LlmMetrics(model)
+    metrics.state(running=running, waiting=0, blocks_used=1, blocks=4)
+    for _ in range(finished):
+        metrics.request_finished(
+            FinishReason.STOP,
+            prompt_tokens=2,
+            completion_tokens=3,
+            queue_s=0.0,
+            first_token_s=0.02,
+            total_s=1.0,
+        )
+    return metrics.samples()
+
+
+def lines(text: str) -> dict[str, float]:
+    pairs = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+    return {name: float(value) for name, value in pairs}
+
+
+def test_replicas_are_summed_and_models_are_kept_apart() -> None:
+    replicas = (samples("a", running=1, finished=2), samples("a", running=3, finished=5))
+    seen = lines(
+        render(
+            {
+                "a": Scrape(replicas, replicas=2),
+                "b": Scrape((samples("b", running=0, finished=1),), replicas=1),
+            }
+        )
+    )
+    assert seen['stepserve_requests_running{model="a"}'] == 4
+    assert seen['stepserve_requests_finished_total{model="a",reason="stop"}'] == 7
+    assert seen['stepserve_requests_finished_total{model="b",reason="stop"}'] == 1
+    bucket = 'stepserve_time_to_first_token_seconds_bucket{le="0.02",model="a"}'
+    assert seen[bucket] == 7
+    assert seen['stepserve_time_to_first_token_seconds_sum{model="a"}'] == pytest.approx(0.14)
+
+
+def test_a_silent_replica_is_visible_and_blanks_nothing() -> None:
+    text = render({"a": Scrape((samples("a", running=1, finished=0),), replicas=2)})
+    seen = lines(text)
+    assert seen['stepserve_replicas{model="a"}'] == 2
+    assert seen['stepserve_replicas_scraped{model="a"}'] == 1
+    assert seen['stepserve_requests_running{model="a"}'] == 1
+
+
+def test_all_metrics_are_typed_even_without_any_answer() -> None:
+    text = render({"a": Scrape((), replicas=0)})
+    for metric in METRICS:
+        assert f"# TYPE {metric.name} {metric.kind.value}" in text
