@@ -12,9 +12,15 @@ class Settings(BaseModel):
 class EngineSettings(Settings):
     """One Model replica: its device, its memory and how much it takes on."""
 
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    attention: Literal["auto", "sdpa", "varlen"] = "auto"
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="auto: a GPU if there is one"
+    )
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto", description="of weights and KV blocks; auto: what suits the device"
+    )
+    attention: Literal["auto", "sdpa", "varlen"] = Field(
+        "auto", description="the attention kernels; auto: the fastest that this device has"
+    )
     threads: Annotated[int, Field(ge=1)] | None = Field(
         None, description="torch's compute threads on a CPU; null: the cores this process may use"
     )
@@ -50,14 +56,18 @@ class ModelSettings(Settings):
     factory: str | None = Field(
         None, description="`package.module:factory` of a model of your own, instead of a source"
     )
-    factory_args: dict[str, Any] = Field(default_factory=dict)
+    factory_args: dict[str, Any] = Field(
+        default_factory=dict, description="keyword arguments of the factory"
+    )
     tokenizer: str | None = Field(
         None, description="a source for the tokenizer, or `bytes`; null: the model's own"
     )
     chat_template: str | None = Field(
         None, description="a jinja file that replaces the tokenizer's chat template"
     )
-    engine: EngineSettings = EngineSettings()
+    engine: EngineSettings = Field(
+        EngineSettings(), description="the replica's device, memory and limits, below"
+    )
 
     @model_validator(mode="after")
     def _one_origin(self) -> "ModelSettings":
@@ -69,7 +79,9 @@ class ModelSettings(Settings):
 class AppSettings(Settings):
     """The arguments of `deployments.app:build`."""
 
-    models: Annotated[list[ModelSettings], Field(min_length=1)]
+    models: Annotated[list[ModelSettings], Field(min_length=1)] = Field(
+        description="the models that clients may name, below"
+    )
     api_keys: list[str] = Field(
         default_factory=list, description="keys that clients may use; none: open to all"
     )

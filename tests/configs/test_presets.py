@@ -1,0 +1,71 @@
+"""Every configuration that ships: valid for Serve, valid for the app, and consistent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ray.serve.config import AutoscalingConfig
+from ray.serve.schema import DeploymentSchema, ServeDeploySchema
+
+from configs.settings import AppSettings
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIGS = [ROOT / "serve_config.yaml", *sorted((ROOT / "configs" / "presets").glob("*.yaml"))]
+
+
+@pytest.fixture(params=CONFIGS, ids=lambda path: path.name)
+def config(request: pytest.FixtureRequest) -> ServeDeploySchema:
+    return ServeDeploySchema.model_validate(yaml.safe_load(request.param.read_text()))
+
+
+@pytest.fixture
+def settings(config: ServeDeploySchema) -> AppSettings:
+    return AppSettings.model_validate(config.applications[0].args)
+
+
+@pytest.fixture
+def deployments(config: ServeDeploySchema) -> dict[str, DeploymentSchema]:
+    return {deployment.name: deployment for deployment in config.applications[0].deployments}
+
+
+def test_it_listens_on_loopback_only(config: ServeDeploySchema) -> None:
+    assert config.http_options.host == "127.0.0.1"
+
+
+def test_every_deployment_belongs_to_the_graph(
+    settings: AppSettings, deployments: dict[str, DeploymentSchema]
+) -> None:
+    graph = {"Ingress"}
+    for model in settings.models:
+        graph |= {f"Tokenizer-{model.name}", f"Model-{model.name}"}
+    assert deployments.keys() <= graph
+    assert {"Ingress"} | {f"Model-{model.name}" for model in settings.models} <= deployments.keys()
+
+
+def test_the_models_own_admission_refuses_before_serve_does(
+    settings: AppSettings, deployments: dict[str, DeploymentSchema]
+) -> None:
+    assert deployments["Ingress"].max_queued_requests == -1
+    for model in settings.models:
+        admitted = model.engine.max_running + model.engine.max_waiting
+        assert deployments[f"Model-{model.name}"].max_ongoing_requests > admitted
+        assert deployments["Ingress"].max_ongoing_requests > admitted
+
+
+def test_running_answers_have_time_to_finish(deployments: dict[str, DeploymentSchema]) -> None:
+    for deployment in deployments.values():
+        assert deployment.graceful_shutdown_timeout_s >= 30
+
+
+def test_the_default_fits_two_cores() -> None:
+    config = yaml.safe_load((ROOT / "serve_config.yaml").read_text())
+    assert sum(map(most_cpus, config["applications"][0]["deployments"])) <= 2
+
+
+def most_cpus(deployment: dict[str, Any]) -> float:
+    scaled = deployment.get("autoscaling_config")
+    most = AutoscalingConfig(**scaled).max_replicas if scaled else deployment["num_replicas"]
+    return float(most * deployment["ray_actor_options"]["num_cpus"])

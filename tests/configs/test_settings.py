@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from configs.settings import AppSettings, EngineSettings, ModelSettings, Settings
+from configs.table import SECTIONS
+
+MODEL = {"name": "m", "source": "org/m"}
+
+
+def problems(settings: type[BaseModel], values: dict[str, Any]) -> list[tuple[str, str]]:
+    """Where it is wrong, and how."""
+    with pytest.raises(ValidationError) as caught:
+        settings.model_validate(values)
+    return [(".".join(map(str, e["loc"])), e["msg"]) for e in caught.value.errors()]
+
+
+def test_one_model_is_all_that_is_needed() -> None:
+    settings = AppSettings.model_validate({"models": [MODEL]})
+    assert settings.models[0].engine == EngineSettings()
+
+
+@pytest.mark.parametrize(
+    ("values", "place"),
+    [
+        ({"models": [MODEL], "api_key": "k"}, "api_key"),
+        ({"models": [MODEL | {"sources": "x"}]}, "models.0.sources"),
+        ({"models": [MODEL | {"engine": {"max_runing": 1}}]}, "models.0.engine.max_runing"),
+    ],
+)
+def test_a_misspelt_key_is_named(values: dict[str, Any], place: str) -> None:
+    assert problems(AppSettings, values) == [(place, "Extra inputs are not permitted")]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("device", "gpu"),
+        ("dtype", "int8"),
+        ("threads", 0),
+        ("max_context", 0),
+        ("block_size", 0),
+        ("kv_cache_gib", 0),
+        ("prefix_cache", "perhaps"),
+        ("step_tokens", 0),
+        ("max_running", 0),
+        ("max_waiting", -1),
+        ("max_waiting_tokens", 1.5),
+        ("stall_timeout_s", 0),
+    ],
+)
+def test_a_wrong_value_is_named(key: str, value: object) -> None:
+    assert [place for place, _ in problems(EngineSettings, {key: value})] == [key]
+
+
+@pytest.mark.parametrize("origin", [{}, {"source": "org/m", "factory": "a:b"}])
+def test_a_model_has_one_origin(origin: dict[str, str]) -> None:
+    (problem,) = problems(ModelSettings, {"name": "m"} | origin)
+    assert "give either `source` or `factory`" in problem[1]
+
+
+def test_names_are_distinct() -> None:
+    (problem,) = problems(AppSettings, {"models": [MODEL, MODEL]})
+    assert "two models have the same name" in problem[1]
+
+
+def test_there_is_at_least_one_model() -> None:
+    assert [place for place, _ in problems(AppSettings, {"models": []})] == ["models"]
+
+
+def test_settings_are_not_scratch_space() -> None:
+    settings = EngineSettings()
+    with pytest.raises(ValidationError, match="frozen"):
+        settings.max_running = 2  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("settings", SECTIONS.values())
+def test_every_setting_is_described(settings: type[Settings]) -> None:
+    assert [name for name, f in settings.model_fields.items() if not f.description] == []
