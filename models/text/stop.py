@@ -103,8 +103,7 @@ class _Begun:
         if shorter and all(len(stop) == depth for stop in stops):
             self.held = shorter.held
         whole = next((stop for stop in stops if len(stop) == depth), None)
-        inner: str | None = shorter.match if shorter else None
-        self.match = whole or inner  # the longest stop that ends here
+        self.match: str | None = whole or (shorter.match if shorter else None)  # longest, ends here
         self._longer: dict[str, _Begun | None] = {}
 
     def then(self, char: str) -> _Begun:

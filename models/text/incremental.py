@@ -1,0 +1,153 @@
+"""Token ids to text, one id at a time: text comes out when no later id can change it.
+
+The pieces joined are exactly what the tokenizer makes of all ids at once, without its special
+tokens, and the cost of an id does not depend on how many came before.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any, Protocol
+
+from tokenizers import Tokenizer
+
+from models.text.byte_tokenizer import byte_characters
+
+_BYTES = {character: byte for byte, character in byte_characters().items()}
+_BYTE_TOKEN = re.compile("<0x([0-9A-Fa-f]{2})>")
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+_CHARACTER_BYTES = 4  # most bytes of one character in UTF-8
+
+
+class IncrementalText(Protocol):
+    """The text of one sequence of ids."""
+
+    def push(self, token_id: int) -> str:
+        """The text that is certain now and was not before; never half a character."""
+        ...
+
+    def flush(self) -> str:
+        """The rest, as no more ids follow."""
+        ...
+
+
+class Detokenizer:
+    """What one tokenizer's incremental texts share. Safe to use from several threads."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        added = tokenizer.get_added_tokens_decoder().items()
+        self._hidden = frozenset(id for id, token in added if token.special)
+        self._pieces: dict[int, str] = {}
+        self._byte_level = _is_byte_level(tokenizer)
+
+    def start(self, prompt: Sequence[int] = ()) -> IncrementalText:
+        """The text of ids that continue ``prompt``, of which nothing is repeated.
+
+        A character that the prompt leaves incomplete comes out whole.
+        """
+        if self._byte_level:
+            return _ByteLevelText(self, prompt)
+        return _WindowText(self, prompt)
+
+    def piece(self, token_id: int) -> str:
+        """The token as the vocabulary spells it; empty if it is special or unknown."""
+        piece = self._pieces.get(token_id)
+        if piece is None:
+            hidden = token_id in self._hidden
+            piece = "" if hidden else self._tokenizer.id_to_token(token_id) or ""
+            self._pieces[token_id] = piece
+        return piece
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        return self._tokenizer.decode(token_ids, skip_special_tokens=False) if token_ids else ""
+
+
+class _ByteLevelText:
+    """For tokens that spell bytes: the text is the UTF-8 decoding of all of them."""
+
+    def __init__(self, detokenizer: Detokenizer, prompt: Sequence[int]) -> None:
+        self._piece = detokenizer.piece
+        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        tail = list(islice(_last_shown(detokenizer, prompt), _CHARACTER_BYTES))
+        for token_id in reversed(tail):
+            self.push(token_id)
+
+    def push(self, token_id: int) -> str:
+        return self._utf8.decode(_spelled_bytes(self._piece(token_id)))
+
+    def flush(self) -> str:
+        return self._utf8.decode(b"", final=True)
+
+
+class _WindowText:
+    """For any other decoder, which may treat the first token differently from the next ones.
+
+    Decodes what is new after one token of context. A byte token such as ``<0xC3>`` waits for the
+    end of its run: one invalid byte changes what the tokenizer makes of the whole run.
+    """
+
+    def __init__(self, detokenizer: Detokenizer, prompt: Sequence[int]) -> None:
+        self._detokenizer = detokenizer
+        self._context, self._new = _split_prompt(detokenizer, prompt)
+        self._before = len(detokenizer.decode(self._context))
+
+    def push(self, token_id: int) -> str:
+        piece = self._detokenizer.piece(token_id)
+        if not piece:
+            return ""
+        self._new.append(token_id)
+        if _BYTE_TOKEN.fullmatch(piece):
+            return ""
+        text = self._text()
+        if text.endswith(_REPLACEMENT) and len(self._new) < _CHARACTER_BYTES:
+            return ""
+        return self._take(text)
+
+    def flush(self) -> str:
+        return self._take(self._text()) if self._new else ""
+
+    def _text(self) -> str:
+        return self._detokenizer.decode(self._context + self._new)[self._before :]
+
+    def _take(self, text: str) -> str:
+        self._context, self._new = self._new[-1:], []
+        self._before = len(self._detokenizer.decode(self._context))
+        return text
+
+
+def _last_shown(detokenizer: Detokenizer, prompt: Sequence[int]) -> Iterator[int]:
+    return (token_id for token_id in reversed(prompt) if detokenizer.piece(token_id))
+
+
+def _split_prompt(detokenizer: Detokenizer, prompt: Sequence[int]) -> tuple[list[int], list[int]]:
+    """The end of a prompt as context, and the byte tokens of a character it leaves incomplete."""
+    context: list[int] = []
+    spelled = b""
+    for token_id in _last_shown(detokenizer, prompt):
+        context.insert(0, token_id)
+        byte = _BYTE_TOKEN.fullmatch(detokenizer.piece(token_id))
+        if byte is None:
+            break
+        spelled = bytes.fromhex(byte[1]) + spelled
+    incomplete = len(spelled) - codecs.utf_8_decode(spelled, "replace", False)[1]
+    whole = len(context) - incomplete
+    return context[:whole], context[whole:]
+
+
+def _spelled_bytes(piece: str) -> bytes:
+    try:
+        return bytes([_BYTES[character] for character in piece])
+    except KeyError:  # an added token stands for itself
+        return piece.encode()
+
+
+def _is_byte_level(tokenizer: Tokenizer) -> bool:
+    decoder = tokenizer.decoder
+    state: Any = json.loads(decoder.__getstate__()) if decoder else {}
+    steps = {step["type"] for step in state.get("decoders", [state]) if step}
+    return "ByteLevel" in steps and steps <= {"ByteLevel", "Fuse"}

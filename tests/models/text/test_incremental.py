@@ -1,0 +1,177 @@
+"""Incremental detokenization against the tokenizer's own decoding of all ids."""
+
+from collections.abc import Callable, Sequence
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+from models.text.byte_tokenizer import byte_tokenizer
+from models.text.incremental import Detokenizer
+from tests.models.text import vocabularies
+
+TEXTS = [
+    "é",
+    "ありがとう",
+    "👩‍👩‍👧‍👦 🇯🇵 👍🏽",
+    "naïve café, Ω≈ç√ \n\n 日本 日本。",
+    "\N{REPLACEMENT CHARACTER} kept \N{REPLACEMENT CHARACTER}",
+    " two  spaces ",
+]
+KINDS = {
+    "bytes": byte_tokenizer,
+    "added": vocabularies.bytes_with_added_tokens,
+    "fallback": vocabularies.byte_fallback,
+    "metaspace": vocabularies.metaspace,
+    "word pieces": vocabularies.word_pieces,
+    "plain": vocabularies.plain_words,
+}
+Made = tuple[Tokenizer, Detokenizer]
+
+
+@pytest.fixture(scope="module", params=list(KINDS.values()), ids=list(KINDS))
+def made(request: pytest.FixtureRequest) -> Made:
+    build: Callable[[], Tokenizer] = request.param
+    tokenizer = build()
+    return tokenizer, Detokenizer(tokenizer)
+
+
+@pytest.fixture(scope="module")
+def fallback() -> Made:
+    tokenizer = vocabularies.byte_fallback()
+    return tokenizer, Detokenizer(tokenizer)
+
+
+@pytest.fixture(scope="module")
+def by_bytes() -> Made:
+    tokenizer = byte_tokenizer()
+    return tokenizer, Detokenizer(tokenizer)
+
+
+def deltas(made: Made, token_ids: Sequence[int], prompt: Sequence[int] = ()) -> list[str]:
+    text = made[1].start(prompt)
+    return [text.push(token_id) for token_id in token_ids] + [text.flush(), text.flush()]
+
+
+@given(data=st.data())
+def test_the_deltas_joined_are_the_decoding_of_all_ids(made: Made, data: st.DataObject) -> None:
+    tokenizer = made[0]
+    size = tokenizer.get_vocab_size()
+    token_ids = data.draw(st.lists(st.integers(0, size + 1), max_size=40))
+    assert "".join(deltas(made, token_ids)) == tokenizer.decode(token_ids)
+
+
+@given(data=st.data())
+def test_bytes_of_characters_and_stray_bytes_mixed(fallback: Made, data: st.DataObject) -> None:
+    characters = st.sampled_from("é日😀").map(lambda c: [vocabularies.BYTE + b for b in c.encode()])
+    strays = st.integers(0, 267).map(lambda token_id: [token_id])
+    token_ids = list(chain(*data.draw(st.lists(characters | strays, max_size=12))))
+    assert "".join(deltas(fallback, token_ids)) == fallback[0].decode(token_ids)
+
+
+@given(st.text(max_size=20), st.text(max_size=20))
+def test_what_continues_a_prompt_is_the_rest_of_the_text(prompt: str, answer: str) -> None:
+    tokenizer = byte_tokenizer()
+    made = tokenizer, Detokenizer(tokenizer)
+    out = deltas(made, tokenizer.encode(answer).ids, tokenizer.encode(prompt).ids)
+    assert "".join(out) == answer
+
+
+@given(st.binary(max_size=12), st.binary(max_size=12))
+def test_a_prompt_of_any_bytes_is_not_repeated(prompt: bytes, answer: bytes) -> None:
+    tokenizer = byte_tokenizer()
+    out = "".join(deltas((tokenizer, Detokenizer(tokenizer)), list(answer), list(prompt)))
+    text = (prompt + answer).decode(errors="replace")
+    assert text.endswith(out)
+    assert len(out) <= len(answer.decode(errors="replace")) + 1
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("kind", ["bytes", "fallback"])
+def test_a_character_is_never_split(kind: str, text: str) -> None:
+    tokenizer = KINDS[kind]()
+    token_ids = tokenizer.encode(text).ids
+    out = deltas((tokenizer, Detokenizer(tokenizer)), token_ids)
+    assert "".join(out) == text
+    assert all(delta.count("\ufffd") <= text.count("\ufffd") for delta in out)
+
+
+def test_a_character_comes_out_with_its_last_byte(by_bytes: Made) -> None:
+    assert deltas(by_bytes, list("é👍".encode())) == ["", "é", "", "", "", "👍", "", ""]
+
+
+def test_an_invalid_byte_comes_out_at_once(by_bytes: Made) -> None:
+    assert deltas(by_bytes, [0xFF, 0xE3, 0x61]) == ["\ufffd", "", "\ufffda", "", ""]
+
+
+def test_a_true_replacement_character_comes_out_at_once(by_bytes: Made) -> None:
+    assert deltas(by_bytes, list("\ufffd".encode())) == ["", "", "\ufffd", "", ""]
+
+
+def test_half_a_character_at_the_end_is_flushed_once(by_bytes: Made) -> None:
+    assert deltas(by_bytes, [0x61, 0xE3, 0x81]) == ["a", "", "", "\ufffd", ""]
+
+
+def test_a_run_of_byte_tokens_waits_for_its_end(fallback: Made) -> None:
+    あ = [vocabularies.BYTE + byte for byte in "あ".encode()]
+    word = vocabularies.id_of(fallback[0], "foo")
+    assert deltas(fallback, [*あ, word]) == ["", "", "", "あfoo", "", ""]
+    assert deltas(fallback, あ) == ["", "", "", "あ", ""]
+    assert "".join(deltas(fallback, [*あ, vocabularies.BYTE + 0xFF])) == "\ufffd" * 4
+
+
+def test_special_tokens_render_to_nothing(by_bytes: Made) -> None:
+    end = vocabularies.id_of(by_bytes[0], "<|end|>")
+    assert deltas(by_bytes, [0x61, end, 0xC3, end, 0xA9]) == ["a", "", "", "", "é", "", ""]
+
+
+def test_an_answer_of_its_own_starts_without_the_dummy_space(fallback: Made) -> None:
+    word = vocabularies.id_of(fallback[0], "▁foo")
+    assert deltas(fallback, [word, word])[:2] == ["foo", " foo"]
+
+
+def test_what_continues_a_prompt_keeps_its_space(fallback: Made) -> None:
+    prompt = fallback[0].encode("a foo</s>").ids
+    word = vocabularies.id_of(fallback[0], "▁foo")
+    assert deltas(fallback, [word, word], prompt)[:2] == [" foo", " foo"]
+
+
+@pytest.mark.parametrize("given_bytes", [1, 2, 3])
+def test_a_character_begun_by_the_prompt_comes_out_whole(
+    by_bytes: Made, fallback: Made, given_bytes: int
+) -> None:
+    spelled = list("👍".encode())
+    prompt, rest = [*b"prompt", *spelled[:given_bytes]], [*spelled[given_bytes:], 0x61]
+    assert "".join(deltas(by_bytes, rest, prompt)) == "👍a"
+    prompt, rest = spelled[:given_bytes], spelled[given_bytes:]
+    words = fallback[0].encode("a foo日").ids
+    tokens = [[vocabularies.BYTE + byte for byte in part] for part in (prompt, rest)]
+    assert "".join(deltas(fallback, tokens[1], [*words, *tokens[0]])) == "👍"
+
+
+def test_a_prompt_that_ends_in_whole_byte_tokens_is_not_repeated(fallback: Made) -> None:
+    tokenizer = fallback[0]
+    prompt = tokenizer.encode("a 日😀").ids
+    assert "".join(deltas(fallback, [vocabularies.id_of(tokenizer, "▁foo")], prompt)) == " foo"
+    more = [vocabularies.BYTE + byte for byte in "😀".encode()]
+    assert "".join(deltas(fallback, more, prompt)) == "😀"
+
+
+@given(st.lists(st.integers(0, 255), max_size=40))
+def test_bytes_inside_a_longer_decoder_lose_nothing(token_ids: list[int]) -> None:
+    tokenizer = vocabularies.nested_byte_level()
+    text = "".join(deltas((tokenizer, Detokenizer(tokenizer)), list("xé日😀".encode())))
+    assert text == "xé日😀"
+    deltas((tokenizer, Detokenizer(tokenizer)), token_ids)
+
+
+@pytest.mark.slow
+@given(data=st.data())
+def test_random_ids_of_the_default_model(smollm2: Path, data: st.DataObject) -> None:
+    tokenizer = Tokenizer.from_file(str(smollm2 / "tokenizer.json"))
+    token_ids = data.draw(st.lists(st.integers(0, tokenizer.get_vocab_size()), max_size=60))
+    made = tokenizer, Detokenizer(tokenizer)
+    assert "".join(deltas(made, token_ids)) == tokenizer.decode(token_ids)
