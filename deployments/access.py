@@ -1,0 +1,141 @@
+"""Around every request: its id, its log line, and an answer when all else failed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from deployments.openai.errors import INTERNAL, ApiError, server_error
+from deployments.openai.sse import error_event
+
+logger = logging.getLogger("stepserve")
+
+HEADER = "x-request-id"
+MAX_ID = 128
+CLIENT_CLOSED = 499  # for the log only
+QUIET = ("/health", "/ready", "/metrics")
+
+
+@dataclass(slots=True)
+class Access:
+    """What the log tells of one request. Times in seconds, counts in tokens."""
+
+    request_id: str
+    route: str
+    began: float = field(default_factory=time.perf_counter)
+    status: int | None = None
+    streaming: bool = False
+    model: str | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    first_token_s: float | None = None
+    finish: str | None = None
+    error: str | None = None
+
+    def fail(self, error: ApiError) -> None:
+        """Notes an error; a caller's mistake by its code alone, it may quote what was sent."""
+        self.finish = "error"
+        self.error = json.dumps(error.message if error.status >= 500 else error.code or error.type)
+
+    def first_token(self) -> None:
+        """Marks the time of the first token."""
+        self.first_token_s = time.perf_counter() - self.began
+
+    def line(self) -> str:
+        """The log line, as ``key=value`` pairs."""
+        pairs = {
+            "id": self.request_id,
+            "model": self.model,
+            "route": self.route,
+            "status": self.status,
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+            "first_token_s": _seconds(self.first_token_s),
+            "total_s": _seconds(time.perf_counter() - self.began),
+            "finish": self.finish,
+            "error": self.error,
+        }
+        return " ".join(f"{key}={'-' if one is None else one}" for key, one in pairs.items())
+
+
+def access_of(scope: Scope) -> Access:
+    """The record of the request that is being answered."""
+    access: Access = scope["state"]["access"]
+    return access
+
+
+class AccessLog:
+    """The outermost layer. ``answer_id`` puts the id on the answer, unless a proxy does it."""
+
+    def __init__(self, app: ASGIApp, answer_id: bool = True) -> None:
+        self._app = app
+        self._answer_id = answer_id
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        access = Access(request_id(Headers(scope=scope).get(HEADER)), _route(scope))
+        scope.setdefault("state", {})["access"] = access
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._start(access, message)
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_id)
+        except ClientDisconnect:
+            _left(access)
+        except asyncio.CancelledError:
+            _left(access)
+            raise
+        except Exception:
+            logger.exception("id=%s failed unexpectedly", access.request_id)
+            await _last_resort(access, scope, receive, send_with_id)
+        finally:
+            level = logging.DEBUG if scope["path"] in QUIET else logging.INFO
+            logger.log(level, "%s", access.line())
+
+    def _start(self, access: Access, message: Message) -> None:
+        access.status = message["status"]
+        headers = MutableHeaders(scope=message)
+        access.streaming = headers.get("content-type", "").startswith("text/event-stream")
+        if self._answer_id:
+            headers[HEADER] = access.request_id
+
+
+def request_id(given: str | None) -> str:
+    """The client's own id if it is short and printable, else a new one."""
+    sane = given is not None and given.isascii() and given.isprintable()
+    return given if given and sane and len(given) <= MAX_ID else f"req_{uuid4().hex}"
+
+
+async def _last_resort(access: Access, scope: Scope, receive: Receive, send: Send) -> None:
+    error = server_error(500, INTERNAL)
+    access.fail(error)
+    if access.status is None:
+        await error.response()(scope, receive, send)
+    elif access.streaming:
+        await send({"type": "http.response.body", "body": error_event(error)})
+
+
+def _left(access: Access) -> None:
+    access.status = access.status or CLIENT_CLOSED
+    access.finish = "cancelled"
+
+
+def _route(scope: Scope) -> str:
+    return f"{scope['method']} {scope['path']}"
+
+
+def _seconds(value: float | None) -> str | None:
+    return None if value is None else f"{value:.4f}"

@@ -1,0 +1,100 @@
+"""One generation over HTTP, from its body to the last byte of its answer."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from configs.settings import AppSettings
+from deployments.access import Access, access_of
+from deployments.body import read_json
+from deployments.connection import while_connected
+from deployments.openai import chat, completions
+from deployments.openai.call import Call
+from deployments.openai.catalog import model_not_found
+from deployments.openai.errors import engine_error
+from deployments.openai.form import Form, Heading
+from deployments.reply import StreamedAnswer, whole_answer
+from deployments.streams import generate
+from models.engine import LlmEngine
+from models.errors import EngineError
+
+logger = logging.getLogger("stepserve")
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """One of OpenAI's two generation routes."""
+
+    id_prefix: str
+    parse: Callable[[Mapping[str, Any], str], Call]
+    form: Callable[[Heading, bool], Form]
+
+
+CHAT = Dialect("chatcmpl-", chat.parse, chat.ChatForm)
+COMPLETIONS = Dialect("cmpl-", completions.parse, completions.CompletionForm)
+
+
+class Generation:
+    """The ASGI endpoint of a dialect."""
+
+    def __init__(
+        self, dialect: Dialect, engines: Mapping[str, LlmEngine], settings: AppSettings
+    ) -> None:
+        self._dialect = dialect
+        self._engines = engines
+        self._settings = settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        access = access_of(scope)
+        data = await read_json(Request(scope, receive), self._settings.max_body_bytes)
+        if self._settings.log_prompts:
+            logger.info("id=%s body=%s", access.request_id, json.dumps(data))
+        unique = uuid4().hex
+        call = self._dialect.parse(data, f"{access.request_id}-{unique[:12]}")
+        access.model = call.model
+        engine = self._engine(call.model)
+        form = self._form(call, engine, unique)
+        response = await while_connected(receive, self._answer(call, engine, form, access, send))
+        if response is not None:
+            await response(scope, receive, send)
+
+    def _engine(self, name: str) -> LlmEngine:
+        if name not in self._engines:
+            raise model_not_found(name)
+        return self._engines[name]
+
+    def _form(self, call: Call, engine: LlmEngine, unique: str) -> Form:
+        id = self._dialect.id_prefix + unique
+        heading = Heading(id, int(time.time()), call.model, fingerprint(engine))
+        return self._dialect.form(heading, call.include_usage)
+
+    async def _answer(
+        self, call: Call, engine: LlmEngine, form: Form, access: Access, send: Send
+    ) -> Response | None:
+        timeout_s = self._settings.request_timeout_s
+        try:
+            async with aclosing(generate(engine, call.requests, timeout_s)) as events:
+                if not call.stream:
+                    return await whole_answer(call, events, form, access)
+                await StreamedAnswer(call, form, access, send).run(events)
+                return None
+        except EngineError as error:
+            raise engine_error(error, form.prompt_param) from error
+
+
+def fingerprint(engine: LlmEngine) -> str:
+    """Differs between models."""
+    what = f"{engine.name} {engine.max_context}"
+    return "fp_" + hashlib.sha256(what.encode()).hexdigest()[:10]

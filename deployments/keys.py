@@ -1,0 +1,81 @@
+"""API keys: who may ask. Keys are kept and compared as digests, all of them every time."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterable
+from hashlib import sha256
+from pathlib import Path
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from deployments.openai.errors import ApiError
+
+MISSING = "You didn't provide an API key. Send it in an Authorization header: 'Bearer YOUR_KEY'."
+WRONG = "Incorrect API key provided."
+
+
+class KeyRing:
+    """The keys that open the server; without any it is open to all."""
+
+    def __init__(self, keys: Iterable[str]) -> None:
+        keys = list(keys)
+        if any(not key.strip() for key in keys):
+            raise ValueError("An API key must not be empty.")
+        self._digests = [_digest(key.strip().encode()) for key in keys]
+
+    @property
+    def open(self) -> bool:
+        """Whether no key is needed."""
+        return not self._digests
+
+    def holds(self, key: bytes) -> bool:
+        """Takes the same time whether and wherever a key matches."""
+        digest = _digest(key)
+        return sum(hmac.compare_digest(digest, known) for known in self._digests) > 0
+
+
+def load_keys(keys: Iterable[str], file: Path | None) -> KeyRing:
+    """Keys of the configuration and of a file; raises ``ValueError`` if the file has none."""
+    return KeyRing([*keys, *(read_keys(file) if file is not None else ())])
+
+
+def read_keys(file: Path) -> list[str]:
+    """One key a line; blank lines and lines that start with ``#`` are passed over."""
+    lines = [line.strip() for line in file.read_text(encoding="utf-8-sig").splitlines()]
+    keys = [line for line in lines if line and not line.startswith("#")]
+    if not keys:
+        raise ValueError(f"{file} holds no API key.")
+    return keys
+
+
+class RequireKey:
+    """Answers 401 to those without a key."""
+
+    def __init__(self, app: ASGIApp, keys: KeyRing) -> None:
+        self._app = app
+        self._keys = keys
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not self._keys.open:
+            self._check(Headers(scope=scope).get("authorization", ""))
+        await self._app(scope, receive, send)
+
+    def _check(self, authorization: str) -> None:
+        scheme, _, key = authorization.partition(" ")
+        if scheme.lower() != "bearer" or not key.strip():
+            raise unauthorized(MISSING)
+        if not self._keys.holds(key.strip().encode("latin-1")):
+            raise unauthorized(WRONG)
+
+
+def unauthorized(message: str) -> ApiError:
+    """401, as OpenAI answers it."""
+    return ApiError(
+        401, message, code="invalid_api_key", headers={"www-authenticate": 'Bearer realm="v1"'}
+    )
+
+
+def _digest(key: bytes) -> bytes:
+    return sha256(key).digest()

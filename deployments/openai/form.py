@@ -1,0 +1,101 @@
+"""How an answer is written, whole or in chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from deployments.openai.sse import dumps
+from models.events import Finished, Started
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """What is the same in every chunk of an answer. ``created`` is in seconds since 1970."""
+
+    id: str
+    created: int
+    model: str
+    fingerprint: str
+
+    def fields(self, object: str) -> dict[str, Any]:
+        """The leading fields of an answer or a chunk."""
+        return {
+            "id": self.id,
+            "object": object,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": self.fingerprint,
+        }
+
+
+class Totals:
+    """Token counts of a whole answer: a prompt counts once, its choices each."""
+
+    def __init__(self) -> None:
+        self.prompt_tokens = 0
+        self.cached_tokens = 0
+        self.completion_tokens = 0
+
+    def start(self, event: Started) -> None:
+        """Counts a prompt."""
+        self.prompt_tokens += event.prompt_tokens
+        self.cached_tokens += event.cached_tokens
+
+    def finish(self, event: Finished) -> None:
+        """Counts a choice."""
+        self.completion_tokens += event.usage.completion_tokens
+
+    def usage(self) -> dict[str, Any]:
+        """OpenAI's usage object."""
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+            "total_tokens": self.prompt_tokens + self.completion_tokens,
+            "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
+        }
+
+
+class Chunks:
+    """The chunks of one stream. All that does not change is written once, here."""
+
+    def __init__(self, heading: Heading, object: str, include_usage: bool) -> None:
+        head = dumps(heading.fields(object))[:-1]
+        self._before = f'data: {head},"choices":[{{"index":'
+        self._after = '}],"usage":null}\n\n' if include_usage else "}]}\n\n"
+        self._usage = f'data: {head},"choices":[],"usage":'
+
+    def choice(self, index: int, fields: str) -> bytes:
+        """A chunk of one choice; ``fields`` is the JSON inside it after the index."""
+        return f"{self._before}{index},{fields}{self._after}".encode()
+
+    def usage(self, totals: Totals) -> bytes:
+        """The last chunk, without choices."""
+        return f"{self._usage}{dumps(totals.usage())}}}\n\n".encode()
+
+
+class Form(Protocol):
+    """One of OpenAI's two dialects; ``index`` is a choice's place in the whole answer."""
+
+    prompt_param: str  # where the prompt is in the request
+
+    def whole(self, choices: Sequence[tuple[str, Finished]], totals: Totals) -> Mapping[str, Any]:
+        """The answer of a request that does not stream."""
+        ...
+
+    def opening(self, index: int) -> bytes:
+        """What comes before a choice's text: an event, or nothing."""
+        ...
+
+    def text(self, index: int, delta: str) -> bytes:
+        """An event with more text."""
+        ...
+
+    def finish(self, index: int, event: Finished) -> bytes:
+        """The last event of a choice."""
+        ...
+
+    def usage(self, totals: Totals) -> bytes:
+        """The last event of a stream whose caller asked for it."""
+        ...

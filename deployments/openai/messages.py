@@ -1,0 +1,128 @@
+"""The messages of a chat: checked, their text parts joined, as plain values for the template."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from deployments.openai.errors import ApiError, invalid, missing, spell, unknown, wrong_type
+
+Location = tuple[str | int, ...]
+
+# The fields of each role that templates use, besides role and content.
+FIELDS: Mapping[str, frozenset[str]] = {
+    "system": frozenset({"name"}),
+    "developer": frozenset({"name"}),
+    "user": frozenset({"name"}),
+    "assistant": frozenset(
+        {"name", "tool_calls", "function_call", "reasoning", "reasoning_content"}
+    ),
+    "tool": frozenset({"name", "tool_call_id"}),
+    "function": frozenset({"name"}),
+}
+REQUIRED = {"tool": "tool_call_id", "function": "name"}
+# Taken elsewhere, or sent back by clients with an answer and without meaning to a template.
+PASSED_OVER = frozenset({"role", "content", "annotations", "refusal"})
+CALLS = ("tool_calls", "function_call")
+
+
+def parse_messages(values: Sequence[Any]) -> tuple[Mapping[str, Any], ...]:
+    """Raises ``ApiError`` naming the field, such as ``messages[1].role``."""
+    return tuple(_message(value, ("messages", i)) for i, value in enumerate(values))
+
+
+def _message(value: Any, at: Location) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _wrong_type("an object", value, at)
+    role = _role(value.get("role"), (*at, "role"))
+    fields = _fields(role, value, at)
+    return {"role": role, "content": _content(role, value, at), **fields}
+
+
+def _role(role: Any, at: Location) -> str:
+    if not isinstance(role, str):
+        raise _wrong_type("a string", role, at)
+    if role not in FIELDS:
+        known = ", ".join(f"'{name}'" for name in FIELDS)
+        message = f"Invalid value for '{spell(at)}': '{role}'. Supported values are: {known}."
+        raise invalid(message, spell(at), "invalid_value")
+    return role
+
+
+def _fields(role: str, value: Mapping[str, Any], at: Location) -> dict[str, Any]:
+    given = ((key, field) for key, field in value.items() if field is not None)
+    extra = {key: field for key, field in given if key not in PASSED_OVER}
+    for key, field in extra.items():
+        if key not in FIELDS[role]:
+            raise unknown(spell((*at, key)))
+        _check_field(key, field, (*at, key))
+    if role in REQUIRED and REQUIRED[role] not in extra:
+        raise missing(spell((*at, REQUIRED[role])))
+    return extra
+
+
+def _check_field(key: str, field: Any, at: Location) -> None:
+    if key == "tool_calls":
+        _check_tool_calls(field, at)
+    elif key == "function_call":
+        _check_function(field, at)
+    elif not isinstance(field, str):
+        raise _wrong_type("a string", field, at)
+
+
+def _check_tool_calls(calls: Any, at: Location) -> None:
+    if not isinstance(calls, list):
+        raise _wrong_type("an array", calls, at)
+    for i, call in enumerate(calls):
+        if not isinstance(call, dict):
+            raise _wrong_type("an object", call, (*at, i))
+        _check_function(call.get("function"), (*at, i, "function"))
+
+
+def _check_function(function: Any, at: Location) -> None:
+    if not isinstance(function, dict):
+        raise _wrong_type("an object", function, at)
+    for key in ("name", "arguments"):
+        if not isinstance(function.get(key), str):
+            raise _wrong_type("a string", function.get(key), (*at, key))
+
+
+def _content(role: str, message: Mapping[str, Any], at: Location) -> str:
+    content = message.get("content")
+    here = (*at, "content")
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list) and content:
+        return "\n".join(_part(role, part, (*here, i)) for i, part in enumerate(content))
+    if content is None and _may_be_null(role, message):
+        return ""
+    raise _wrong_type("a string or a non-empty array of text parts", content, here)
+
+
+def _may_be_null(role: str, message: Mapping[str, Any]) -> bool:
+    return role == "function" or (
+        role == "assistant" and any(message.get(calls) for calls in CALLS)
+    )
+
+
+def _part(role: str, part: Any, at: Location) -> str:
+    if not isinstance(part, dict):
+        raise _wrong_type("an object", part, at)
+    field = _part_type(role, part.get("type"), (*at, "type"))
+    text = part.get(field)
+    if not isinstance(text, str):
+        raise _wrong_type("a string", text, (*at, field))
+    return text
+
+
+def _part_type(role: str, name: Any, at: Location) -> str:
+    if not isinstance(name, str):
+        raise _wrong_type("a string", name, at)
+    if name == "text" or (name == "refusal" and role == "assistant"):
+        return name
+    message = f"Content parts of type '{name}' are not supported: this server takes text only."
+    raise invalid(message, spell(at), "unsupported_value")
+
+
+def _wrong_type(wanted: str, value: Any, at: Location) -> ApiError:
+    return wrong_type(wanted, value, spell(at))

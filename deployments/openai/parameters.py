@@ -1,0 +1,113 @@
+"""What becomes of parameters that the request models do not know.
+
+Harmless ones are accepted, those that would change the answer are refused unless they say what
+happens anyway, and the rest are unknown. Null always means the default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from deployments.openai.errors import ApiError, invalid, unknown
+
+# Nothing in the answer depends on these.
+HARMLESS = frozenset(
+    {
+        "metadata",
+        "parallel_tool_calls",
+        "priority",
+        "prompt_cache_key",
+        "prompt_cache_options",
+        "prompt_cache_retention",
+        "request_id",
+        "safety_identifier",
+        "service_tier",
+        "session_id",
+        "store",
+        "user",
+        "verbosity",
+    }
+)
+
+NOTHING: tuple[Any, ...] = ()
+EMPTY: tuple[Any, ...] = ([], {})
+
+# The values that ask for what is done anyway, of parameters that are not supported.
+NEUTRAL: Mapping[str, Collection[Any]] = {
+    "add_generation_prompt": (True,),
+    "allowed_token_ids": EMPTY,
+    "bad_words": EMPTY,
+    "cache_salt": NOTHING,
+    "continue_final_message": (False,),
+    "early_stopping": (False,),
+    "echo": (False,),
+    "guided_choice": EMPTY,
+    "guided_grammar": NOTHING,
+    "guided_json": NOTHING,
+    "guided_regex": NOTHING,
+    "include_stop_str_in_output": (False,),
+    "length_penalty": (1,),
+    "logits_processors": EMPTY,
+    "prompt_logprobs": NOTHING,
+    "return_token_ids": (False,),
+    "return_tokens_as_token_ids": (False,),
+    "skip_special_tokens": (True,),
+    "spaces_between_special_tokens": (True,),
+    "structured_outputs": EMPTY,
+    "truncate_prompt_tokens": NOTHING,
+    "use_beam_search": (False,),
+}
+
+CHAT_NEUTRAL: Mapping[str, Collection[Any]] = {
+    **NEUTRAL,
+    "add_special_tokens": (False,),
+    "audio": NOTHING,
+    "chat_template": NOTHING,
+    "chat_template_kwargs": EMPTY,
+    "documents": EMPTY,
+    "function_call": ("none", "auto"),
+    "functions": EMPTY,
+    "logprobs": (False,),
+    "modalities": (["text"],),
+    "moderation": NOTHING,
+    "prediction": NOTHING,
+    "reasoning_effort": ("none",),
+    "response_format": ({"type": "text"},),
+    "tool_choice": ("none", "auto"),
+    "tools": EMPTY,
+    "top_logprobs": (0,),
+    "web_search_options": NOTHING,
+}
+
+COMPLETIONS_NEUTRAL: Mapping[str, Collection[Any]] = {
+    **NEUTRAL,
+    "add_special_tokens": (True,),
+    "logprobs": NOTHING,
+    "response_format": ({"type": "text"},),
+    "suffix": ("",),
+}
+
+
+def check_extras(extras: Mapping[str, Any], neutral: Mapping[str, Collection[Any]]) -> None:
+    """Raises ``ApiError`` for the first parameter that may not be passed over."""
+    for name, value in extras.items():
+        if name in neutral:
+            _check_neutral(name, value, neutral[name])
+        elif name not in HARMLESS:
+            raise unknown(name)
+
+
+def unsupported(name: str) -> ApiError:
+    """The error of a parameter, or a value of it, that would change the answer."""
+    message = f"Unsupported parameter: '{name}' with this value is not supported by this server."
+    return invalid(message, name, "unsupported_parameter")
+
+
+def _check_neutral(name: str, value: Any, neutral: Collection[Any]) -> None:
+    if value is not None and not any(_same(value, one) for one in neutral):
+        raise unsupported(name)
+
+
+def _same(value: Any, other: Any) -> bool:
+    return bool(value == other) and isinstance(value, bool) == isinstance(other, bool)

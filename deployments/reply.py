@@ -1,0 +1,127 @@
+"""Events in, an answer out: the whole of it at once, or each event as it comes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+from starlette.responses import Response
+from starlette.types import Send
+
+from deployments.access import Access
+from deployments.openai import sse
+from deployments.openai.call import Call
+from deployments.openai.errors import ApiError, engine_error
+from deployments.openai.form import Form, Totals
+from deployments.streams import Numbered
+from models.errors import EngineError, Failed
+from models.events import Event, Finished, Started, Text
+
+
+class Progress:
+    """How far an answer is; tells the access log of it."""
+
+    def __init__(self, call: Call, access: Access) -> None:
+        self.totals = Totals()
+        self._unfinished = len(call.requests) * call.n
+        self._reasons: set[str] = set()
+        self._access = access
+
+    def note(self, event: Event) -> None:
+        """Counts what the event says."""
+        if isinstance(event, Text):
+            if self._access.first_token_s is None:
+                self._access.first_token()
+        elif isinstance(event, Started):
+            self.totals.start(event)
+        else:
+            self._finish(event)
+
+    def check_complete(self) -> None:
+        """Raises ``Failed`` if the engine ended before every choice did."""
+        if self._unfinished:
+            raise Failed("The engine ended before its answer was complete.")
+        self._access.prompt_tokens = self.totals.prompt_tokens
+        self._access.completion_tokens = self.totals.completion_tokens
+        self._access.finish = "+".join(sorted(self._reasons))
+
+    def _finish(self, event: Finished) -> None:
+        self.totals.finish(event)
+        self._unfinished -= 1
+        self._reasons.add(event.reason)
+
+
+async def whole_answer(
+    call: Call, events: AsyncGenerator[Numbered, None], form: Form, access: Access
+) -> Response:
+    """The answer once all choices have ended; raises ``ApiError`` or ``EngineError``."""
+    progress = Progress(call, access)
+    texts: list[list[str]] = [[] for _ in range(len(call.requests) * call.n)]
+    ends: dict[int, Finished] = {}
+    async for position, event in events:
+        progress.note(event)
+        if isinstance(event, Text):
+            texts[position * call.n + event.choice].append(event.delta)
+        elif isinstance(event, Finished):
+            ends[position * call.n + event.choice] = event
+    progress.check_complete()
+    choices = [("".join(text), ends[i]) for i, text in enumerate(texts)]
+    body = sse.dumps(form.whole(choices, progress.totals))
+    return Response(body, media_type="application/json")
+
+
+class StreamedAnswer:
+    """Server-sent events, each in a write of its own."""
+
+    def __init__(self, call: Call, form: Form, access: Access, send: Send) -> None:
+        self._call = call
+        self._form = form
+        self._access = access
+        self._send = send
+        self._progress = Progress(call, access)
+
+    async def run(self, events: AsyncGenerator[Numbered, None]) -> None:
+        """Raises ``ApiError`` or ``EngineError`` before the answer has begun, never after."""
+        first = await anext(events, None)
+        if first is None:
+            self._progress.check_complete()
+        else:
+            await self._begin()
+            await self._write_all(first, events)
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _begin(self) -> None:
+        start = {"type": "http.response.start", "status": 200, "headers": list(sse.HEADERS)}
+        await self._send(start)
+
+    async def _write_all(self, first: Numbered, events: AsyncGenerator[Numbered, None]) -> None:
+        try:
+            await self._write_event(*first)
+            async for position, event in events:
+                await self._write_event(position, event)
+            self._progress.check_complete()
+            if self._call.include_usage:
+                await self._write(self._form.usage(self._progress.totals))
+            await self._write(sse.DONE)
+        except EngineError as error:
+            await self._write_error(engine_error(error, self._form.prompt_param))
+        except ApiError as error:
+            await self._write_error(error)
+
+    async def _write_event(self, position: int, event: Event) -> None:
+        self._progress.note(event)
+        first = position * self._call.n
+        if isinstance(event, Text):
+            await self._write(self._form.text(first + event.choice, event.delta))
+        elif isinstance(event, Finished):
+            await self._write(self._form.finish(first + event.choice, event))
+        else:
+            for choice in range(self._call.n):
+                await self._write(self._form.opening(first + choice))
+
+    async def _write(self, data: bytes) -> None:
+        if data:
+            await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def _write_error(self, error: ApiError) -> None:
+        self._access.fail(error)
+        await self._write(sse.error_event(error))

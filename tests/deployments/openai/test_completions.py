@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from models.mock import MockEngine
+from models.request import Prompt, TextPrompt, TokenPrompt
+from tests.deployments.schemas import check, check_text_chunk
+from tests.deployments.serving import complete, events, make_app
+
+PIECES = ["a", "b", "c"]
+
+
+async def test_an_answer_is_whole() -> None:
+    answer = await complete(make_app(MockEngine("mock", pieces=PIECES)))
+    body = answer.json()
+    check("CreateCompletionResponse", body)
+    assert body["id"].startswith("cmpl-")
+    assert body["choices"] == [
+        {
+            "index": 0,
+            "text": "abc",
+            "logprobs": None,
+            "finish_reason": "stop",
+            "stop_reason": None,
+        }
+    ]
+
+
+async def test_a_stream_has_no_opening() -> None:
+    app = make_app(MockEngine("mock", pieces=PIECES))
+    answer = await complete(app, stream=True, stream_options={"include_usage": True})
+    *chunks, last, done = events(answer.text)
+    assert done == "[DONE]"
+    for chunk in [*chunks, last]:
+        check_text_chunk(chunk)
+    assert [chunk["choices"][0]["text"] for chunk in chunks] == [*PIECES, ""]
+    assert [chunk["choices"][0]["finish_reason"] for chunk in chunks] == [None] * 3 + ["stop"]
+    assert last["choices"] == []
+    assert last["usage"]["completion_tokens"] == 3
+
+
+async def test_sixteen_tokens_are_the_default() -> None:
+    app = make_app(MockEngine("mock", pieces=["a"]))
+    for limit in ({}, {"max_tokens": None}):
+        answer = await complete(app, ignore_eos=True, **limit)
+        assert answer.json()["usage"]["completion_tokens"] == 16
+
+
+@pytest.mark.parametrize(
+    ("prompt", "prompts"),
+    [
+        ("Hi", [TextPrompt("Hi")]),
+        ("", [TextPrompt("")]),
+        (None, [TextPrompt("")]),
+        (["a", "b"], [TextPrompt("a"), TextPrompt("b")]),
+        ([1, 2], [TokenPrompt((1, 2))]),
+        ([[1], [2, 3]], [TokenPrompt((1,)), TokenPrompt((2, 3))]),
+    ],
+)
+async def test_prompts_take_all_forms(prompt: Any, prompts: list[Prompt]) -> None:
+    engine = MockEngine("mock")
+    assert (await complete(make_app(engine), prompt=prompt)).status_code == 200
+    assert [request.prompt for request in engine.requests] == prompts
+    assert len({request.id for request in engine.requests}) == len(prompts)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "param"),
+    [
+        ([], "prompt"),
+        ([[]], "prompt[0]"),
+        ([1, "a"], "prompt[1]"),
+        (["a", 1], "prompt[1]"),
+        ([[1], "a"], "prompt[1]"),
+        ([True], "prompt[0]"),
+        ([[1, None]], "prompt[0][1]"),
+        ([-1], "prompt[0]"),
+        ([2**70], "prompt[0]"),
+        ({}, "prompt"),
+        (3, "prompt"),
+    ],
+)
+async def test_other_prompts_are_refused_by_name(prompt: Any, param: str) -> None:
+    answer = await complete(make_app(), prompt=prompt)
+    assert answer.status_code == 400
+    check("ErrorResponse", answer.json())
+    assert answer.json()["error"]["param"] == param
+
+
+async def test_choices_of_many_prompts_are_in_order() -> None:
+    app = make_app(MockEngine("mock", pieces=PIECES, cached_tokens=1))
+    body = (await complete(app, prompt=["a", "b c"], n=2)).json()
+    assert [choice["index"] for choice in body["choices"]] == [0, 1, 2, 3]
+    assert body["usage"]["prompt_tokens"] == 3
+    assert body["usage"]["completion_tokens"] == 12
+    assert body["usage"]["prompt_tokens_details"] == {"cached_tokens": 2}
+
+
+async def test_many_prompts_stream_together() -> None:
+    app = make_app(MockEngine("mock", pieces=PIECES))
+    prompts = [f"prompt {i}" for i in range(80)]
+    *chunks, done = events((await complete(app, prompt=prompts, n=2, stream=True)).text)
+    assert done == "[DONE]"
+    texts = dict.fromkeys(range(160), "")
+    for chunk in chunks:
+        texts[chunk["choices"][0]["index"]] += chunk["choices"][0]["text"]
+    assert set(texts.values()) == {"abc"}
+
+
+async def test_one_bad_prompt_fails_the_request() -> None:
+    engine = MockEngine("mock", max_context=4, first_token_s=0.01)
+    for stream in (False, True):
+        answer = await complete(make_app(engine), prompt=["a", "b c d e f"], stream=stream)
+        assert answer.status_code == 400
+        assert answer.json()["error"]["code"] == "context_length_exceeded"
+        assert answer.json()["error"]["param"] == "prompt"
+        assert engine.live == 0
+
+
+async def test_a_request_is_not_busy_because_of_its_own_size() -> None:
+    engine = MockEngine("mock", max_running=32)
+    answer = await complete(make_app(engine), prompt=["a"] * 100)
+    assert answer.status_code == 200
+
+
+@pytest.mark.parametrize("extra", [{"best_of": 2, "n": 2}, {"best_of": 1}, {"echo": False}])
+async def test_neutral_values_pass(extra: dict[str, Any]) -> None:
+    assert (await complete(make_app(), **extra)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [{"best_of": 2}, {"echo": True}, {"suffix": "x"}, {"logprobs": 0}, {"max_tokens": 0}],
+)
+async def test_what_would_change_the_answer_is_refused(extra: dict[str, Any]) -> None:
+    answer = await complete(make_app(), **extra)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == next(iter(extra))

@@ -1,0 +1,146 @@
+"""The application over mock engines, and ways to talk to it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import uvicorn
+from starlette.applications import Starlette
+from starlette.types import Message
+
+from configs.settings import AppSettings, ModelSettings
+from deployments.ingress import create_app
+from deployments.probes import ModelState
+from models.engine import LlmEngine
+from models.mock import MockEngine
+
+CHAT = "/v1/chat/completions"
+COMPLETIONS = "/v1/completions"
+PATIENCE_S = 0.002
+HELLO = [{"role": "user", "content": "Hello there"}]
+
+
+class Probes:
+    """What the graph would answer; ``problems`` by model."""
+
+    def __init__(self, problems: Mapping[str, str] | None = None) -> None:
+        self.problems = {"mock": ""} if problems is None else problems
+
+    async def ready(self) -> Mapping[str, ModelState]:
+        return {name: ModelState(one, {"device": "cpu"}) for name, one in self.problems.items()}
+
+    async def metrics(self) -> str:
+        return "# TYPE stepserve_requests counter\nstepserve_requests_total 1.0\n"
+
+
+def make_app(*engines: LlmEngine, probes: Probes | None = None, **settings: Any) -> Starlette:
+    engines = engines or (MockEngine("mock"),)
+    models = [ModelSettings(name=one.name, factory="models.mock:MockEngine") for one in engines]
+    given = AppSettings(models=models, **settings)
+    return create_app({one.name: one for one in engines}, given, probes or Probes())
+
+
+def client(app: Starlette) -> httpx.AsyncClient:
+    """Its answers come whole, streams too."""
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test")
+
+
+async def post(app: Starlette, path: str, body: Any, **headers: str) -> httpx.Response:
+    async with client(app) as http:
+        return await http.post(path, json=body, headers=headers)
+
+
+async def chat(app: Starlette, **body: Any) -> httpx.Response:
+    return await post(app, CHAT, {"model": "mock", "messages": HELLO, **body})
+
+
+async def complete(app: Starlette, **body: Any) -> httpx.Response:
+    return await post(app, COMPLETIONS, {"model": "mock", "prompt": "Once upon", **body})
+
+
+def events(text: str) -> list[Any]:
+    """The data of each event; the last of a whole stream is ``[DONE]``."""
+    assert text.endswith("\n\n")
+    lines = text[:-2].split("\n\n")
+    assert all(line.startswith("data: ") for line in lines)
+    return [_loads(line.removeprefix("data: ")) for line in lines]
+
+
+def _loads(data: str) -> Any:
+    return data if data == "[DONE]" else json.loads(data)
+
+
+class Exchange:
+    """One HTTP request driven by hand: its client may read write by write, and go away."""
+
+    def __init__(self, app: Starlette, path: str, body: Any) -> None:
+        self._inbox: asyncio.Queue[Message] = asyncio.Queue()
+        self._sent: asyncio.Queue[Message] = asyncio.Queue()
+        self._inbox.put_nowait({"type": "http.request", "body": json.dumps(body).encode()})
+        self.task = asyncio.create_task(app(_scope(path), self._inbox.get, self._send))
+
+    async def _send(self, message: Message) -> None:
+        self._sent.put_nowait(message)
+
+    async def next(self) -> Message:
+        """The next message of the answer."""
+        return await asyncio.wait_for(self._sent.get(), 5)
+
+    async def leave(self) -> None:
+        """Goes away, and waits until the server is done with it."""
+        self._inbox.put_nowait({"type": "http.disconnect"})
+        await asyncio.wait_for(self.task, 5)
+
+    @property
+    def unread(self) -> int:
+        """Messages of the answer that nobody has read."""
+        return self._sent.qsize()
+
+
+def _scope(path: str) -> dict[str, Any]:
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "root_path": "",
+        "headers": [(b"content-type", b"application/json")],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 80),
+    }
+
+
+@contextmanager
+def listening(app: Starlette) -> Iterator[str]:
+    """Serves the application on a free port of this machine; gives its URL."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        config = uvicorn.Config(app, log_level="warning", lifespan="off")
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+async def eventually(condition: Callable[[], object], seconds: float = 5.0) -> None:
+    """Waits for the condition to hold."""
+    for _ in range(int(seconds / PATIENCE_S)):
+        if condition():
+            return
+        await asyncio.sleep(PATIENCE_S)
+    raise AssertionError("It never happened.")
