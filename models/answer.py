@@ -39,26 +39,28 @@ class Answer:
         return stopped
 
     def _decode(self, tokens: Tokens) -> list[Event]:
-        decoder = self._decoders[tokens.choice]
+        choice, decoder = tokens.choice, self._decoders[tokens.choice]
         delta = decoder.push(tokens.token_ids)
-        finished: Finished | None = None
-        if decoder.stop is not None:
-            self._stopped.append(tokens.choice)
-            finished = self._finish(tokens.choice, FinishReason.STOP, decoder.stop, 0)
-        elif tokens.finish is not None:
+        if tokens.finish is not None:
             delta += decoder.flush()
-            stop = None if tokens.stop_id is None else self._stop_ids[tokens.stop_id]
-            finished = self._finish(tokens.choice, tokens.finish, stop, tokens.stop_id is not None)
-        text: list[Event] = [Text(delta, tokens.choice)] if delta else []
-        return [*text, finished] if finished else text
+        text: list[Event] = [Text(delta, choice)] if delta else []
+        if decoder.stop is not None:
+            if tokens.finish is None:
+                self._stopped.append(choice)
+            return [*text, self._finish(choice, FinishReason.STOP, decoder.stop)]
+        if tokens.finish is None:
+            return text
+        if tokens.stop_id is None:
+            return [*text, self._finish(choice, tokens.finish, None)]
+        stop = self._stop_ids[tokens.stop_id]
+        return [*text, self._finish(choice, tokens.finish, stop, undecoded=1)]
 
     def _finish(
-        self, choice: int, reason: FinishReason, stop: str | int | None, unseen: int
+        self, choice: int, reason: FinishReason, stop: str | int | None, undecoded: int = 0
     ) -> Finished:
-        """``unseen`` tokens were generated but never decoded: the one that stopped by its id."""
         self._ended[choice] = True
         self.unfinished -= 1
         prompt = self._prompt
-        completion = self._decoders[choice].tokens + unseen
+        completion = self._decoders[choice].tokens + undecoded
         usage = Usage(prompt.prompt_tokens, completion, prompt.cached_tokens)
         return Finished(reason, usage, stop, choice)

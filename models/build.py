@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from configs.settings import ModelSettings
@@ -60,10 +59,7 @@ def build_text(settings: ModelSettings) -> TextPipeline:
     source = settings.tokenizer or settings.source or "bytes"
     if source == "bytes":
         return TextPipeline.bytes()
-    template = settings.chat_template
-    return TextPipeline.load(
-        resolve(source), chat_template=None if template is None else Path(template).read_text()
-    )
+    return TextPipeline.load(resolve(source, weights=False), settings.chat_template)
 
 
 def build_scheduled(settings: ModelSettings) -> Scheduled:
