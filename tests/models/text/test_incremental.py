@@ -168,10 +168,15 @@ def test_bytes_inside_a_longer_decoder_lose_nothing(token_ids: list[int]) -> Non
     deltas((tokenizer, Detokenizer(tokenizer)), token_ids)
 
 
+@pytest.fixture(scope="module")
+def default_model(smollm2: Path) -> Made:
+    tokenizer = Tokenizer.from_file(str(smollm2 / "tokenizer.json"))
+    return tokenizer, Detokenizer(tokenizer)
+
+
 @pytest.mark.slow
 @given(data=st.data())
-def test_random_ids_of_the_default_model(smollm2: Path, data: st.DataObject) -> None:
-    tokenizer = Tokenizer.from_file(str(smollm2 / "tokenizer.json"))
+def test_random_ids_of_the_default_model(default_model: Made, data: st.DataObject) -> None:
+    tokenizer = default_model[0]
     token_ids = data.draw(st.lists(st.integers(0, tokenizer.get_vocab_size()), max_size=60))
-    made = tokenizer, Detokenizer(tokenizer)
-    assert "".join(deltas(made, token_ids)) == tokenizer.decode(token_ids)
+    assert "".join(deltas(default_model, token_ids)) == tokenizer.decode(token_ids)
