@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -16,10 +16,26 @@ from models.metrics import Sample
 
 @dataclass(frozen=True, slots=True)
 class Scrape:
-    """What the replicas of one model answered, and how many were asked."""
+    """What is known of the replicas of one model, how many there are, and how many answered."""
 
     answers: tuple[list[Sample], ...]
     replicas: int
+    scraped: int
+
+
+class Scrapes:
+    """One model's scrapes. A replica that is late once counts as before: no sum ever dips."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, list[Sample]] = {}
+
+    def take(self, answers: Sequence[tuple[str, list[Sample]] | None]) -> Scrape:
+        """``answers`` are replicas' ids and samples, None for one that did not answer."""
+        heard = dict(answer for answer in answers if answer is not None)
+        silent = [name for name in self._known if name not in heard]
+        late = silent[: len(answers) - len(heard)]
+        self._known = {**{name: self._known[name] for name in late}, **heard}
+        return Scrape(tuple(self._known.values()), len(answers), len(heard))
 
 
 def render(scrapes: Mapping[str, Scrape]) -> str:
@@ -39,11 +55,11 @@ class _Merged(Collector):
             "stepserve_replicas", "Model replicas that should be in these sums.", labels=["model"]
         )
         scraped = GaugeMetricFamily(
-            "stepserve_replicas_scraped", "Model replicas that are in these sums.", labels=["model"]
+            "stepserve_replicas_scraped", "Model replicas that answered just now.", labels=["model"]
         )
         for model, scrape in self._scrapes.items():
             replicas.add_metric([model], scrape.replicas)
-            scraped.add_metric([model], len(scrape.answers))
+            scraped.add_metric([model], scrape.scraped)
         yield replicas
         yield scraped
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from deployments.exposition import Scrape, render
+from deployments.exposition import Scrape, Scrapes, render
 from models.events import FinishReason
 from models.metric_table import METRICS
 from models.metrics import LlmMetrics, Sample
@@ -33,8 +33,8 @@ def test_replicas_are_summed_and_models_are_kept_apart() -> None:
     seen = lines(
         render(
             {
-                "a": Scrape(replicas, replicas=2),
-                "b": Scrape((samples("b", running=0, finished=1),), replicas=1),
+                "a": Scrape(replicas, 2, 2),
+                "b": Scrape((samples("b", running=0, finished=1),), 1, 1),
             }
         )
     )
@@ -47,7 +47,7 @@ def test_replicas_are_summed_and_models_are_kept_apart() -> None:
 
 
 def test_a_silent_replica_is_visible_and_blanks_nothing() -> None:
-    text = render({"a": Scrape((samples("a", running=1, finished=0),), replicas=2)})
+    text = render({"a": Scrape((samples("a", running=1, finished=0),), replicas=2, scraped=1)})
     seen = lines(text)
     assert seen['stepserve_replicas{model="a"}'] == 2
     assert seen['stepserve_replicas_scraped{model="a"}'] == 1
@@ -55,6 +55,15 @@ def test_a_silent_replica_is_visible_and_blanks_nothing() -> None:
 
 
 def test_all_metrics_are_typed_even_without_any_answer() -> None:
-    text = render({"a": Scrape((), replicas=0)})
+    text = render({"a": Scrape((), 0, 0)})
     for metric in METRICS:
         assert f"# TYPE {metric.name} {metric.kind.value}" in text
+
+
+def test_a_late_replica_counts_as_before_and_a_gone_one_no_more() -> None:
+    scrapes = Scrapes()
+    one, two = samples("a", running=1, finished=2), samples("a", running=1, finished=3)
+    assert scrapes.take([("one", one), ("two", two)]) == Scrape((one, two), 2, 2)
+    assert scrapes.take([("one", one), None]) == Scrape((two, one), 2, 1)
+    assert scrapes.take([("one", one)]) == Scrape((one,), 1, 1)
+    assert scrapes.take([]) == Scrape((), 0, 0)

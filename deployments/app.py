@@ -1,0 +1,97 @@
+"""Binds the graph: an Ingress, and for each model a Tokenizer and a Model. Imports no torch."""
+
+import asyncio
+import re
+from typing import Any
+
+from ray import serve
+from ray.serve import Application
+from starlette.applications import Starlette
+
+from configs.settings import AppSettings, ModelSettings
+from deployments.announce import announce
+from deployments.graph import Graph
+from deployments.ingress import create_app
+from deployments.logs import show_logs
+from deployments.model import Model
+from deployments.remote import Handle, RemoteEngine
+from deployments.tokenizer import Tokenizer
+from models.build import build_text
+
+# The Model's own admission is the limit that counts; Serve's are a backstop far above it.
+UNLIMITED = 100_000
+SPARE = 64  # calls to a Model beside its requests: metrics, descriptions, refusals on their way
+
+# Serve's own pauses between looks for a free replica reach half a second.
+ROUTER = {"initial_backoff_s": 0.002, "backoff_multiplier": 1.5, "max_backoff_s": 0.01}
+
+DRAIN_S = 120.0  # for running answers, when a replica is to go
+
+
+@serve.deployment(
+    name="Ingress",
+    max_ongoing_requests=UNLIMITED,
+    graceful_shutdown_timeout_s=DRAIN_S,
+    ray_actor_options={"num_cpus": 0.1},
+)
+@serve.ingress()
+class Ingress:
+    """Serves HTTP over the engines of all models, which are the rest of the graph."""
+
+    async def __init__(  # type: ignore[misc]
+        self, settings: AppSettings, tokenizers: list[Handle], models: list[Handle]
+    ) -> None:
+        show_logs()
+        self._settings = settings
+        self._engines: dict[str, RemoteEngine] = {}
+        for model, tokenizer, handle in zip(settings.models, tokenizers, models, strict=True):
+            text = await asyncio.to_thread(build_text, model)
+            self._engines[model.name] = RemoteEngine(model.name, tokenizer, handle, text)
+        keys = bool(settings.api_keys or settings.api_keys_file)
+        self._announcing = asyncio.create_task(announce(self._engines.values(), keys=keys))
+
+    async def __serve_build_asgi_app__(self) -> Starlette:
+        graph = Graph(self._engines)
+        return create_app(self._engines, self._settings, graph, answer_request_id=False)
+
+
+def build(args: AppSettings) -> Application:
+    """The application of ``serve_config.yaml``, whose ``deployments`` override what is set here."""
+    tokenizers = [bind_tokenizer(model) for model in args.models]
+    models = [bind_model(model) for model in args.models]
+    return _bind(Ingress, args, tokenizers, models)
+
+
+def bind_tokenizer(model: ModelSettings) -> Application:
+    """One model's ``Tokenizer-<name>``."""
+    deployment = serve.deployment(
+        name=deployment_name("Tokenizer", model.name),
+        max_ongoing_requests=UNLIMITED,
+        request_router_config=ROUTER,
+        ray_actor_options={"num_cpus": 0.1},
+    )
+    return _bind(deployment(Tokenizer), model)
+
+
+def bind_model(model: ModelSettings) -> Application:
+    """One model's ``Model-<name>``."""
+    engine = model.engine
+    deployment = serve.deployment(
+        name=deployment_name("Model", model.name),
+        max_ongoing_requests=engine.max_running + engine.max_waiting + SPARE,
+        request_router_config=ROUTER,
+        graceful_shutdown_timeout_s=DRAIN_S,
+        health_check_period_s=5.0,
+        ray_actor_options={"num_cpus": 1},
+    )
+    return _bind(deployment(Model), model)
+
+
+def deployment_name(role: str, model: str) -> str:
+    """What Serve calls a model's deployment: other characters than letters, digits, ``._-`` go."""
+    return f"{role}-{re.sub(r'[^A-Za-z0-9._-]', '-', model)}"
+
+
+def _bind(deployment: Any, *args: Any) -> Application:
+    bound: Application = deployment.bind(*args)
+    return bound

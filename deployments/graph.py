@@ -1,0 +1,43 @@
+"""What the ingress asks of the graph besides engines: is every model ready, and its metrics."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from deployments.exposition import Scrape, Scrapes, render
+from deployments.probes import ModelState
+from deployments.remote import RemoteEngine
+
+REPLICA_TIMEOUT_S = 2.0
+
+
+class Graph:
+    """``Probes`` over all replicas. A replica that does not answer in time holds nothing up."""
+
+    def __init__(self, engines: Mapping[str, RemoteEngine]) -> None:
+        self._engines = engines
+        self._scrapes = {name: Scrapes() for name in engines}
+
+    async def ready(self) -> Mapping[str, ModelState]:
+        """A model is ready if one of its replicas is."""
+        states = await asyncio.gather(*map(_state, self._engines.values()))
+        return dict(zip(self._engines, states, strict=True))
+
+    async def metrics(self) -> str:
+        scrapes = await asyncio.gather(*map(self._scrape, self._engines))
+        return await asyncio.to_thread(render, dict(zip(self._engines, scrapes, strict=True)))
+
+    async def _scrape(self, model: str) -> Scrape:
+        engine = self._engines[model]
+        answers = await engine.ask_replicas("metrics_samples", timeout_s=REPLICA_TIMEOUT_S)
+        return self._scrapes[model].take(answers)
+
+
+async def _state(engine: RemoteEngine) -> ModelState:
+    answers = await engine.ask_replicas("describe", timeout_s=REPLICA_TIMEOUT_S)
+    descriptions = [dict(answer) for answer in answers if answer is not None]
+    if not descriptions:
+        return ModelState("no replica answers")
+    best = min(descriptions, key=lambda description: bool(description["problem"]))
+    return ModelState(best.pop("problem"), best)

@@ -1,0 +1,129 @@
+"""The graph as an ``LlmEngine``: Tokenizer, then one stream from Model, decoded here."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+from collections.abc import AsyncGenerator, Coroutine, Sequence
+from contextlib import aclosing
+from typing import Any, cast
+
+from ray.serve.handle import DeploymentHandle
+
+from deployments.calls import Stream, first_of, rest_of, result_of, results_of_all
+from models.answer import Answer
+from models.events import Event
+from models.request import GenerateRequest
+from models.text.pipeline import Encoded, TextPipeline
+from models.token_engine import TokenRequest
+
+logger = logging.getLogger("stepserve")
+
+STOP_TIMEOUT_S = 5.0  # after it a stream whose text has stopped is cancelled instead
+
+Description = dict[str, Any]
+Handle = DeploymentHandle[Any]
+_Task = asyncio.Task[None]
+
+
+class RemoteEngine:
+    """One model's engine, in the ingress. ``max_context`` is 0 until ``describe`` was answered."""
+
+    def __init__(self, name: str, tokenizer: Handle, model: Handle, text: TextPipeline) -> None:
+        self.name = name
+        self.max_context = 0
+        self._text = text
+        self._speaks: str | None = None
+        self._background: set[_Task] = set()
+        # gRPC between replicas, whatever the environment says: three times the items a second.
+        self._model = model.options(_by_reference=False)
+        self._encode = tokenizer.options(_by_reference=False, method_name="encode")
+        self._describe = self._model.options(method_name="describe")
+        self._tokens = self._model.options(method_name="generate_tokens", stream=True)
+        self._events = self._model.options(method_name="generate_events", stream=True)
+
+    async def describe(self) -> Description:
+        """What a replica tells of its engine; waits until there is one."""
+        description: Description = await result_of(self._describe.remote)
+        self._speaks = description["speaks"]
+        self.max_context = description["max_context"]
+        return description
+
+    async def ask_replicas(self, method: str, *args: Any, timeout_s: float) -> list[Any]:
+        """What each replica returned, None for one that failed or took longer."""
+        return await results_of_all(self._model, method, *args, timeout_s=timeout_s)
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
+        """See ``LlmEngine.generate``."""
+        if self._speaks is None:
+            await self.describe()
+        answer = self._from_events if self._speaks == "events" else self._from_tokens
+        async with aclosing(answer(request)) as events:
+            async for event in events:
+                yield event
+
+    async def _from_events(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
+        stream, first = await first_of(lambda: self._events.remote(request))
+        try:
+            async for item in rest_of(stream, first):
+                yield cast(Event, item)
+        finally:
+            stream.cancel()
+
+    async def _from_tokens(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
+        encoded: Encoded = await result_of(lambda: self._encode.remote(request, self.max_context))
+        tokens = _token_request(request, encoded)
+        answer = Answer(self._text, encoded, request)
+        stream, first = await first_of(lambda: self._tokens.remote(tokens))
+        stops: list[_Task] = []
+        try:
+            async for item in rest_of(stream, first):
+                events = answer.events(cast(Any, item))
+                stops += [self._stop(request.id, choice) for choice in answer.stopped()]
+                for event in events:
+                    yield event
+                if not answer.unfinished:
+                    return
+        finally:
+            self._end(stream, stops)
+
+    def _stop(self, request_id: str, choice: int) -> _Task:
+        """Ends a choice whose text has stopped. No handle reaches one certain replica: tell all."""
+        return self._spawn(self._tell_stop(request_id, choice))
+
+    async def _tell_stop(self, request_id: str, choice: int) -> None:
+        await self.ask_replicas("stop_choice", request_id, choice, timeout_s=STOP_TIMEOUT_S)
+
+    def _end(self, stream: Stream, stops: Sequence[_Task]) -> None:
+        """Cancels the stream; after the stops, so that those choices count as stopped."""
+        if stops:
+            self._spawn(_cancel_after(stops, stream))
+        else:
+            stream.cancel()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> _Task:
+        # In a context of its own: Serve cancels what it finds in a cancelled request's context.
+        task = asyncio.get_running_loop().create_task(work, context=contextvars.Context())
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        return task
+
+
+async def _cancel_after(stops: Sequence[_Task], stream: Stream) -> None:
+    try:
+        for result in await asyncio.gather(*stops, return_exceptions=True):
+            if isinstance(result, Exception):
+                logger.warning("a stop did not reach the model: %s", type(result).__name__)
+    finally:
+        stream.cancel()
+
+
+def _token_request(request: GenerateRequest, encoded: Encoded) -> TokenRequest:
+    return TokenRequest(
+        id=request.id,
+        token_ids=encoded.token_ids,
+        sampling=request.sampling,
+        stop_ids=frozenset(encoded.stop_ids),
+        n=request.n,
+    )
