@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+
+from tests.deployments.schemas import check
+from tests.deployments.serving import CHAT, HELLO, chat, complete, make_app, post
+
+TOOL = {"type": "function", "function": {"name": "f"}}
+
+
+@pytest.fixture
+def app() -> Starlette:
+    return make_app()
+
+
+async def refused(app: Starlette, param: str, **body: Any) -> dict[str, Any]:
+    answer = await chat(app, **body)
+    assert answer.status_code == 400, answer.text
+    assert answer.headers["x-should-retry"] == "false"
+    check("ErrorResponse", answer.json())
+    error: dict[str, Any] = answer.json()["error"]
+    assert error["type"] == "invalid_request_error"
+    assert error["param"] == param
+    return error
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"user": "ann", "metadata": {"a": "b"}, "store": True, "service_tier": "auto"},
+        {"safety_identifier": "x", "prompt_cache_key": "k", "prompt_cache_retention": "24h"},
+        {"prompt_cache_options": {"mode": "implicit"}, "verbosity": "low"},
+        {"parallel_tool_calls": False},
+    ],
+)
+async def test_the_harmless_is_accepted(app: Starlette, extra: dict[str, Any]) -> None:
+    assert (await chat(app, **extra)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"logprobs": False, "top_logprobs": 0},
+        {"tools": [], "functions": [], "tool_choice": "auto", "function_call": "none"},
+        {"tool_choice": "none"},
+        {"response_format": {"type": "text"}, "modalities": ["text"]},
+        {"audio": None, "prediction": None, "web_search_options": None, "moderation": None},
+        {"reasoning_effort": None},
+        {"reasoning_effort": "none"},
+        {"n": 1, "stop": [], "logit_bias": {}},
+        {"guided_json": None, "structured_outputs": None, "use_beam_search": False},
+        {"length_penalty": 1.0, "skip_special_tokens": True, "chat_template_kwargs": {}},
+        {"top_k": 0, "min_p": 0, "repetition_penalty": 1, "min_tokens": 0},
+    ],
+)
+async def test_neutral_values_pass(app: Starlette, extra: dict[str, Any]) -> None:
+    assert (await chat(app, **extra)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("param", "value"),
+    [
+        ("logprobs", True),
+        ("top_logprobs", 2),
+        ("response_format", {"type": "json_object"}),
+        ("response_format", {"type": "json_schema", "json_schema": {}}),
+        ("tools", [TOOL]),
+        ("tool_choice", "required"),
+        ("tool_choice", TOOL),
+        ("functions", [{"name": "f"}]),
+        ("function_call", {"name": "f"}),
+        ("audio", {"voice": "alloy"}),
+        ("modalities", ["text", "audio"]),
+        ("prediction", {"type": "content", "content": "x"}),
+        ("web_search_options", {}),
+        ("moderation", {"model": "m"}),
+        ("reasoning_effort", "high"),
+        ("guided_json", {}),
+        ("guided_regex", "a+"),
+        ("structured_outputs", {"regex": "a"}),
+        ("use_beam_search", True),
+        ("length_penalty", True),
+        ("echo", True),
+        ("chat_template_kwargs", {"enable_thinking": False}),
+        ("include_stop_str_in_output", True),
+        ("prompt_logprobs", 0),
+        ("cache_salt", "x"),
+    ],
+)
+async def test_what_would_change_the_answer_is_refused(
+    app: Starlette, param: str, value: Any
+) -> None:
+    error = await refused(app, param, **{param: value})
+    assert error["code"] == "unsupported_parameter"
+
+
+async def test_the_unknown_is_refused(app: Starlette) -> None:
+    error = await refused(app, "temprature", temprature=1)
+    assert error["message"] == "Unrecognized request argument supplied: temprature"
+    await refused(app, "prompt", prompt="x")
+    assert (await complete(app, messages=[])).json()["error"]["param"] == "messages"
+    assert (await complete(app, max_completion_tokens=1)).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("param", "value"),
+    [
+        ("temperature", "1"),
+        ("temperature", True),
+        ("temperature", -0.1),
+        ("temperature", 2.1),
+        ("top_p", 0),
+        ("top_p", 1.5),
+        ("top_k", -2),
+        ("top_k", 1.0),
+        ("min_p", 2),
+        ("n", 0),
+        ("n", 129),
+        ("n", True),
+        ("n", 10**400),
+        ("seed", 1.5),
+        ("seed", 2**64),
+        ("seed", 10**400),
+        ("max_tokens", 0),
+        ("max_tokens", -1),
+        ("max_tokens", 16.0),
+        ("max_tokens", 10**400),
+        ("max_completion_tokens", 0),
+        ("presence_penalty", 3),
+        ("frequency_penalty", -3),
+        ("repetition_penalty", 0),
+        ("repetition_penalty", 10**400),
+        ("logit_bias", []),
+        ("logit_bias", {"x": 1}),
+        ("logit_bias", {"-1": 1}),
+        ("logit_bias", {"9" * 5000: 1}),
+        ("logit_bias", {"1": 101}),
+        ("stop", 5),
+        ("stop", {"a": 1}),
+        ("stop", ["x"] * 65),
+        ("stop_token_ids", [-1]),
+        ("stop_token_ids", "1"),
+        ("ignore_eos", 1),
+        ("stream", "true"),
+        ("stream_options", []),
+        ("model", None),
+        ("model", 5),
+        ("messages", None),
+        ("messages", "Hi"),
+        ("messages", []),
+    ],
+)
+async def test_wrong_types_and_ranges_are_refused_by_name(
+    app: Starlette, param: str, value: Any
+) -> None:
+    await refused(app, param, **{param: value})
+
+
+async def test_places_inside_are_named(app: Starlette) -> None:
+    await refused(app, "stop[1]", stop=["a", 1])
+    await refused(app, "logit_bias.5", logit_bias={"5": "x"})
+    await refused(app, "stop_token_ids[0]", stop_token_ids=["x"])
+    await refused(app, "min_tokens", min_tokens=5, max_tokens=4)
+
+
+async def test_wrong_types_are_told_in_words(app: Starlette) -> None:
+    error = await refused(app, "temperature", temperature="1")
+    assert error["code"] == "invalid_type"
+    assert error["message"] == (
+        "Invalid type for 'temperature': expected a number, but got a string instead."
+    )
+
+
+async def test_stream_options(app: Starlette) -> None:
+    for options in ({}, {"include_obfuscation": True}, {"include_usage": None}):
+        assert (await chat(app, stream=True, stream_options=options)).status_code == 200
+    await refused(app, "stream_options", stream_options={"include_usage": True})
+    for name, value in {"x": 1, "continuous_usage_stats": True, "include_usage": 1}.items():
+        await refused(app, f"stream_options.{name}", stream=True, stream_options={name: value})
+
+
+@pytest.mark.parametrize("missing", ["model", "messages"])
+async def test_what_must_be_given(app: Starlette, missing: str) -> None:
+    body = {"model": "mock", "messages": HELLO}
+    del body[missing]
+    error = (await post(app, CHAT, body)).json()["error"]
+    assert (error["param"], error["code"]) == (missing, "missing_required_parameter")

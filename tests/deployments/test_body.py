@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from deployments.body import parse_json
+from deployments.openai.errors import ApiError
+from tests.deployments.schemas import check
+from tests.deployments.serving import CHAT, chat, client, make_app
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"{'a': 1}",
+        b"[" * 100_000,
+        b'{"a": NaN}',
+        b'{"a": Infinity}',
+        b'{"a": "\\ud800"}',
+        b'{"a": "\\uDFFF"}',
+        b'{"\\ud800": 1}',
+        b'{"a": "\xed\xa0\x80"}',
+        b'{"a": "\xff"}',
+        '{"a": 1}'.encode("utf-16"),
+        b'{"a": ' + b"9" * 5000 + b"}",
+        b"[]",
+        b'"text"',
+        b"null",
+        b"5",
+    ],
+)
+def test_what_is_not_an_object_of_json_is_refused(body: bytes) -> None:
+    with pytest.raises(ApiError) as caught:
+        parse_json(body)
+    assert caught.value.status == 400
+
+
+def test_valid_bodies() -> None:
+    assert parse_json(b'\xef\xbb\xbf{"a": "\xc3\xa9"}') == {"a": "é"}
+    assert parse_json(b'{"a": "\\ud83d\\ude00"}') == {"a": "😀"}
+
+
+async def test_a_bad_body_has_openais_form() -> None:
+    async with client(make_app()) as http:
+        answer = await http.post(CHAT, content=b"{")
+    assert answer.status_code == 400
+    check("ErrorResponse", answer.json())
+
+
+async def test_the_content_type_does_not_matter() -> None:
+    body = b'{"model": "mock", "messages": [{"role": "user", "content": "Hi"}]}'
+    async with client(make_app()) as http:
+        for kind in ("text/plain", "application/x-www-form-urlencoded"):
+            answer = await http.post(CHAT, content=body, headers={"content-type": kind})
+            assert answer.status_code == 200
+
+
+async def _parts(count: int) -> AsyncIterator[bytes]:
+    for _ in range(count):
+        yield b" " * 100
+
+
+async def test_a_body_too_large_is_refused() -> None:
+    app = make_app(max_body_bytes=1000)
+    async with client(app) as http:
+        announced = await http.post(CHAT, content=b" " * 1001)
+        counted = await http.post(CHAT, content=_parts(11))
+        lying = await http.post(CHAT, content=_parts(11), headers={"content-length": "5"})
+    for answer in (announced, counted, lying):
+        assert answer.status_code == 413
+        check("ErrorResponse", answer.json())
+    assert (await chat(app)).status_code == 200

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+
+import pytest
+
+from models.events import Event, Started, Text
+from models.mock import MockEngine
+from models.request import GenerateRequest
+from tests.deployments.schemas import check
+from tests.deployments.serving import chat, complete, events, make_app
+
+
+class Odd:
+    """An engine that does not keep its word."""
+
+    name = "mock"
+    max_context = 100
+
+    def __init__(self, *events: Event, cancels: bool = False) -> None:
+        self.events = events
+        self.cancels = cancels
+        self.closed = False
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
+        try:
+            for event in self.events:
+                yield event
+            if self.cancels:
+                raise asyncio.CancelledError
+        finally:
+            self.closed = True
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_silent_engine_is_given_up_before_the_answer(stream: bool) -> None:
+    engine = MockEngine("mock", first_token_s=60)
+    app = make_app(engine, request_timeout_s=0.02)
+    for answer in (await chat(app, stream=stream), await complete(app, prompt=["a", "b"])):
+        assert answer.status_code == 504
+        assert answer.headers["x-should-retry"] == "false"
+        check("ErrorResponse", answer.json())
+        assert answer.json()["error"]["code"] == "timeout"
+    assert engine.live == 0
+
+
+async def test_a_silent_engine_is_given_up_in_the_stream() -> None:
+    engine = MockEngine("mock", inter_token_s=60)
+    answer = await chat(make_app(engine, request_timeout_s=0.02), stream=True)
+    *_, error = events(answer.text)
+    assert error["error"]["code"] == "timeout"
+    assert engine.live == 0
+
+
+async def test_the_wait_is_for_each_event_alone() -> None:
+    engine = MockEngine("mock", pieces=["a"] * 10, inter_token_s=0.02)
+    answer = await chat(make_app(engine, request_timeout_s=0.15))
+    assert answer.status_code == 200
+
+
+@pytest.mark.parametrize("said", [(), (Started(1, 0),), (Started(1, 0), Text("a"))])
+async def test_an_engine_that_ends_too_early_failed(said: tuple[Event, ...]) -> None:
+    assert (await chat(make_app(Odd(*said)))).status_code == 500
+    answer = await chat(make_app(Odd(*said)), stream=True)
+    if said:
+        *_, error = events(answer.text)
+        check("ErrorResponse", error)
+    else:
+        assert answer.status_code == 500
+
+
+@pytest.mark.parametrize("prompt", ["a", ["a", "b"]])
+@pytest.mark.parametrize("said", [(), (Started(1, 0),)])
+async def test_an_engine_that_cancels_itself_failed(
+    said: tuple[Event, ...], prompt: str | list[str]
+) -> None:
+    engine = Odd(*said, cancels=True)
+    app = make_app(engine)
+    assert (await complete(app, prompt=prompt)).status_code == 500
+    answer = await complete(app, prompt=prompt, stream=True)
+    assert answer.status_code == (200 if said else 500)
+    assert "gave this request up" in answer.text
+    assert engine.closed
