@@ -83,9 +83,12 @@ class AppSettings(Settings):
         description="the models that clients may name, below"
     )
     api_keys: list[str] = Field(
-        default_factory=list, description="keys that clients may use; none: open to all"
+        default_factory=list,
+        description="keys that clients may use, which Serve's log shows too; none: open to all",
     )
-    api_keys_file: str | None = Field(None, description="a file with one key a line")
+    api_keys_file: str | None = Field(
+        None, description="a file with one key a line, which no log shows"
+    )
     max_body_bytes: Annotated[int, Field(ge=1)] = Field(
         3_500_000, description="larger request bodies are refused with 413"
     )

