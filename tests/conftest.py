@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from models.source import resolve
+
+ROOT = Path(__file__).resolve().parents[1]
+SLOW_TIMEOUT_S = 600
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SLOW_TIMEOUT_S))
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """The folder of the default model, fetched once into the usual cache."""
+    config = yaml.safe_load((ROOT / "serve_config.yaml").read_text())
+    return resolve(config["applications"][0]["args"]["models"][0]["source"])
