@@ -1,0 +1,139 @@
+"""The KV pool: one tensor of blocks for each attention layer, and how many blocks there are."""
+
+from __future__ import annotations
+
+from collections import abc
+from dataclasses import dataclass
+
+import numpy
+import torch
+from torch import Tensor, nn
+
+from models.step.host import available_memory
+
+CPU_SHARE = 0.25
+CPU_MOST = 4 << 30
+CUDA_SHARE = 0.85
+
+
+@dataclass(frozen=True, slots=True)
+class LayerShape:
+    """What one attention module was seen to cache for each token."""
+
+    module: nn.Module
+    heads: int
+    key_dim: int
+    value_dim: int
+    dtype: torch.dtype
+
+    @property
+    def bytes_per_token(self) -> int:
+        return self.heads * (self.key_dim + self.value_dim) * self.dtype.itemsize
+
+
+class LayerCache:
+    """Keys and values of one layer, side by side in [blocks, block_size, heads, key + value]."""
+
+    def __init__(self, storage: Tensor, key_dim: int) -> None:
+        self.storage = storage
+        self.keys = storage[..., :key_dim]
+        self.values = storage[..., key_dim:]
+        self.key_dim = key_dim
+        self._rows = storage.view(-1, *storage.shape[2:])
+        self._blocks = storage.view(storage.shape[0], -1)
+
+    def write(self, rows: Tensor, key: Tensor, value: Tensor) -> None:
+        """Stores [1, heads, T, dim] of each at ``rows`` [T] of blocks * block_size."""
+        self._rows.index_copy_(0, rows, torch.cat((key[0], value[0]), -1).transpose(0, 1))
+
+    def read(self, blocks: Tensor, sequences: int, scratch: Scratch) -> tuple[Tensor, Tensor]:
+        """Gathers ``blocks`` as [sequences, heads, positions, dim] of keys and values.
+
+        The result lies in ``scratch`` and is gone at the next read.
+        """
+        out = scratch.take(self._blocks, blocks.shape[0])
+        if out.is_cuda:
+            torch.index_select(self._blocks, 0, blocks, out=out)
+        else:  # on a CPU a gather along an expanded index is the faster of the two
+            torch.gather(self._blocks, 0, blocks[:, None].expand_as(out), out=out)
+        seen = out.view(sequences, -1, *self.storage.shape[2:]).transpose(1, 2)
+        return seen[..., : self.key_dim], seen[..., self.key_dim :]
+
+
+class Scratch:
+    """Memory that all layers of all steps gather into: fresh pages cost more than the copy."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[torch.dtype, Tensor] = {}
+
+    def take(self, like: Tensor, rows: int) -> Tensor:
+        """An uninitialised [rows, like.shape[1]] of ``like``'s dtype and device."""
+        size = rows * like.shape[1]
+        buffer = self._buffers.get(like.dtype)
+        if buffer is None or buffer.numel() < size:
+            buffer = self._buffers[like.dtype] = like.new_empty(size)
+        return buffer[:size].view(rows, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSize:
+    """Blocks that fit, the longest sequence they hold, and what a person should know of it."""
+
+    blocks: int
+    max_context: int
+    note: str
+
+
+def size_pool(
+    bytes_per_block: int, budget: int, *, block_size: int, max_context: int, slots: int
+) -> PoolSize:
+    """As many blocks as ``budget`` bytes hold and ``slots`` sequences of ``max_context`` can use.
+
+    Too few for one such sequence lower ``max_context``; not even one block is a ValueError.
+    """
+    fitting = budget // bytes_per_block
+    if fitting < 1:
+        raise ValueError(
+            f"the KV cache does not fit: one block of {block_size} tokens takes "
+            f"{bytes_per_block / 2**20:.1f} MiB, and {budget / 2**20:.1f} MiB are given to it"
+        )
+    blocks = min(fitting, slots * -(-max_context // block_size))
+    held = blocks * block_size
+    if held >= max_context:
+        return PoolSize(blocks, max_context, "")
+    return PoolSize(
+        blocks, held, f"lowered from {max_context}: the KV cache holds no more; raise kv_cache_gib"
+    )
+
+
+def memory_budget(device: torch.device, gib: float | None) -> int:
+    """Bytes for KV blocks: as told, else a share of what is free beside the loaded weights."""
+    if gib is not None:
+        return int(gib * 2**30)
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0] * CUDA_SHARE)
+    return min(int(available_memory() * CPU_SHARE), CPU_MOST)
+
+
+def allocate(
+    layers: abc.Sequence[LayerShape], blocks: int, block_size: int, device: torch.device
+) -> None:
+    """Hangs a cache of ``blocks`` on each layer's module, as ``module.paged_cache``."""
+    for layer in layers:
+        shape = (blocks, block_size, layer.heads, layer.key_dim + layer.value_dim)
+        storage = _zeros(shape, layer.dtype, device)
+        vars(layer.module)["paged_cache"] = LayerCache(storage, layer.key_dim)
+
+
+def release(layers: abc.Sequence[LayerShape]) -> None:
+    """Takes the caches off their modules again."""
+    for layer in layers:
+        vars(layer.module).pop("paged_cache", None)
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Zeros, so that what is masked is finite; on a CPU pages are taken only when written."""
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    size = int(numpy.prod(shape)) * dtype.itemsize
+    return torch.from_numpy(numpy.zeros(size, numpy.uint8)).view(dtype).view(shape)

@@ -1,0 +1,103 @@
+"""Tokens from probabilities by inverse CDF: one uniform a row, each row on its own.
+
+Every operation works row by row and in an order that the number of rows does not change, so a
+row's token is the same alone and among neighbours, to the bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+STRIP = 128  # the whole vocabulary is summed in strips, so that only one is searched in order
+TIERS = (256, 4096)  # likeliest tokens looked at before a row's whole vocabulary is sorted
+NO_TOP_K = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """What restricts each row; all [rows, 1] on the probabilities' device."""
+
+    top_k: Tensor  # int64; NO_TOP_K is off
+    top_p: Tensor  # float64; 1 is off
+    min_p: Tensor  # float32; 0 is off
+
+    def rows(self, index: Tensor) -> Filters:
+        return Filters(self.top_k[index], self.top_p[index], self.min_p[index])
+
+
+def draw(probabilities: Tensor, uniforms: Tensor) -> Tensor:
+    """From all of [rows, vocabulary] float32; ``uniforms`` [rows, 1] float64. Tokens [rows]."""
+    rows, size = probabilities.shape
+    padded = F.pad(probabilities, (0, -size % STRIP)) if size % STRIP else probabilities
+    strips = padded.view(rows, -1, STRIP)
+    sums = strips.sum(-1).double().cumsum(-1)
+    target = uniforms * sums[:, -1:]
+    strip = _search(sums, target)
+    before = F.pad(sums, (1, 0)).gather(1, strip)
+    inside = strips.gather(1, strip[..., None].expand(-1, 1, STRIP)).squeeze(1)
+    place = _search(inside.double().cumsum(-1), target - before)
+    return (strip * STRIP + place).squeeze(1)
+
+
+def draw_filtered(probabilities: Tensor, uniforms: Tensor, filters: Filters) -> Tensor:
+    """Like ``draw``, from each row's likeliest tokens that its filters let through.
+
+    min_p and top_k cut first; top_p keeps the least set of what is left whose share reaches it.
+    On a CPU a row is sorted only as far as its own cut needs; elsewhere asking how far that is
+    would wait for the device, so rows are sorted whole.
+    """
+    if probabilities.device.type != "cpu":
+        return _pick(*_ranked(probabilities, probabilities.shape[1]), uniforms, filters)[0]
+    tokens = torch.empty(len(probabilities), dtype=torch.int64)
+    left = torch.arange(len(probabilities))
+    for tier in (*TIERS, probabilities.shape[1]):
+        here = probabilities if len(left) == len(probabilities) else probabilities[left]
+        ranked = _ranked(here, min(tier, probabilities.shape[1]))
+        picked, enough = _pick(*ranked, uniforms[left], filters.rows(left))
+        if ranked[0].shape[1] == probabilities.shape[1]:
+            enough.fill_(True)
+        tokens[left[enough]] = picked[enough]
+        left = left[~enough]
+        if not len(left):
+            break
+    return tokens
+
+
+def _ranked(probabilities: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The ``count`` largest of each row, falling, and their tokens."""
+    if count == probabilities.shape[1]:
+        values, tokens = torch.sort(probabilities, dim=-1, descending=True, stable=True)
+    else:
+        values, tokens = probabilities.topk(count)
+    return values, tokens
+
+
+def _pick(
+    values: Tensor, tokens: Tensor, uniforms: Tensor, filters: Filters
+) -> tuple[Tensor, Tensor]:
+    """Tokens [rows], and whether ``values`` reached past the last one that may be drawn."""
+    rank = torch.arange(values.shape[1], device=values.device)
+    allowed = (rank < filters.top_k) & (values >= filters.min_p * values[:, :1])
+    masses = (values * allowed).double()
+    sums = masses.cumsum(-1)
+    cut = ~allowed[:, -1:] | (filters.top_k <= values.shape[1])
+    unrestricted = (filters.top_k == NO_TOP_K) & (filters.min_p == 0)
+    total = torch.where(cut, sums[:, -1:], 1.0)
+    kept = allowed & (sums - masses < filters.top_p * total)
+    enough = cut | (unrestricted & ~kept[:, -1:])
+    sums = (masses * kept).cumsum(-1)
+    place = _search(sums, uniforms * sums[:, -1:])
+    return tokens.gather(1, place).squeeze(1), enough.squeeze(1)
+
+
+def _search(sums: Tensor, target: Tensor) -> Tensor:
+    """The first place in each row whose running sum exceeds its target; [rows, 1].
+
+    Never past the last place that adds anything, whatever rounding did to the target.
+    """
+    place = (sums <= target).sum(-1, keepdim=True)
+    return torch.minimum(place, (sums < sums[:, -1:]).sum(-1, keepdim=True))

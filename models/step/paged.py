@@ -1,0 +1,116 @@
+"""Any transformers causal model, unmodified, over paged KV blocks."""
+
+from __future__ import annotations
+
+from collections import abc
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from models.schedule.sequence import Chunk
+from models.step.attention import PagedAttention, attending
+from models.step.cache import Scratch
+from models.step.layout import Span, StepLayout
+from models.step.model import Capacity, InFlight
+from models.step.sampler import Sampler
+
+
+class PagedModel:
+    """A ``StepModel``. Its caches must hang on the modules, and be reached by no other step."""
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        capacity: Capacity,
+        forward: PagedForward,
+        facts: abc.Mapping[str, str],
+    ) -> None:
+        self.capacity = capacity
+        self.device = model.device
+        self.launch_ahead = self.device.type == "cuda"
+        self._forward = forward
+        self._facts = dict(facts)
+        self._sampler = Sampler(capacity.slots, capacity.vocab_size, self.device)
+        self._last = torch.zeros(capacity.slots, dtype=torch.int64, device=self.device)
+
+    @torch.inference_mode()
+    def launch(self, chunks: abc.Sequence[Chunk]) -> InFlight:
+        layout = self._forward.layout(chunks)
+        ids = self._inputs(layout, chunks)
+        ends = zip(layout.starts, chunks, strict=True)
+        keep = [start + chunk.count - 1 for start, chunk in ends if chunk.samples]
+        logits = self._forward(layout, ids, layout.indices(keep))
+        self._sampler.observe(chunks, layout.starts, ids)
+        wanted = [chunk for chunk in chunks if chunk.samples]
+        tokens = self._sampler.sample(logits, wanted)
+        self._last.index_copy_(0, layout.indices([chunk.slot for chunk in wanted]), tokens)
+        return DeviceTokens(tokens)
+
+    def release(self, slot: int) -> None:
+        """Nothing to do: what a slot holds is written anew at the next admission."""
+
+    def reset(self) -> None:
+        """Nothing to do: blocks are written before they are read."""
+
+    def describe(self) -> dict[str, str]:
+        return dict(self._facts)
+
+    def _inputs(self, layout: StepLayout, chunks: abc.Sequence[Chunk]) -> Tensor:
+        ids = [0] * layout.tokens
+        on_device: list[tuple[int, int]] = []
+        for start, chunk in zip(layout.starts, chunks, strict=True):
+            ids[start : start + len(chunk.token_ids)] = chunk.token_ids
+            if chunk.from_slot:
+                on_device.append((start + chunk.count - 1, chunk.slot))
+        inputs = layout.indices(ids)
+        if on_device:
+            places, slots = zip(*on_device, strict=True)
+            last = self._last[layout.indices(list(slots))]
+            inputs.index_copy_(0, layout.indices(list(places)), last)
+        return inputs
+
+
+class PagedForward:
+    """The model's forward pass over the flat tokens of one step."""
+
+    def __init__(self, model: PreTrainedModel, block_size: int, *, varlen: bool) -> None:
+        self._model: Any = model
+        self.block_size = block_size
+        self._varlen = varlen
+        self._scratch = Scratch()
+
+    def layout(self, spans: abc.Sequence[Span]) -> StepLayout:
+        return StepLayout(spans, self.block_size, self._model.device, self._model.dtype)
+
+    def __call__(self, layout: StepLayout, ids: Tensor, keep: Tensor) -> Tensor:
+        """Logits [len(keep), vocabulary] after the flat tokens ``keep`` of ``ids`` [tokens]."""
+        with attending(PagedAttention(layout, self._scratch, varlen=self._varlen)):
+            output = self._model(
+                input_ids=ids[None],
+                position_ids=layout.positions[None],
+                use_cache=False,
+                logits_to_keep=keep,
+            )
+        logits: Tensor = output.logits[0]
+        return logits
+
+
+class DeviceTokens:
+    """Tokens of a step that may still be running."""
+
+    def __init__(self, tokens: Tensor) -> None:
+        self._event: torch.cuda.Event | None = None
+        self._tokens = tokens
+        if tokens.is_cuda:
+            host = torch.empty(tokens.shape, dtype=tokens.dtype, pin_memory=True)
+            self._tokens = host.copy_(tokens, non_blocking=True)
+            self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._event.record()
+
+    def tokens(self) -> list[int]:
+        if self._event is not None:
+            self._event.synchronize()
+        values: list[int] = self._tokens.tolist()
+        return values

@@ -1,0 +1,114 @@
+"""A model of one's own, over a state of its own, as a StepModel: one block is one sequence."""
+
+from __future__ import annotations
+
+from collections import abc
+from itertools import accumulate, chain
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from models.schedule.sequence import Chunk
+from models.step.model import Capacity, InFlight
+from models.step.paged import DeviceTokens
+from models.step.sampler import Sampler
+from models.step.transfer import to_device
+
+Logits = Tensor | abc.Sequence[float]  # [vocab_size], for the token that comes next
+
+
+class PlainModel(Protocol):
+    """All that a model of one's own must do. The state is opaque, and never shared."""
+
+    @property
+    def vocab_size(self) -> int: ...
+    @property
+    def max_context(self) -> int: ...
+
+    def prefill(self, tokens: list[int]) -> tuple[Any, Logits]:
+        """A new state that has read ``tokens``, and the logits after the last of them."""
+        ...
+
+    def decode(self, state: Any, token: int) -> tuple[Any, Logits]:
+        """The state after one more token, and the logits after it. May change ``state``."""
+        ...
+
+
+class PlainStepModel:
+    """Runs a ``PlainModel`` sequence by sequence; sampling is batched."""
+
+    launch_ahead = False
+
+    def __init__(
+        self,
+        model: PlainModel,
+        *,
+        slots: int,
+        max_context: int | None = None,
+        blocks: int | None = None,
+        device: torch.device | None = None,
+        facts: abc.Mapping[str, str] | None = None,
+    ) -> None:
+        longest = min(max_context or model.max_context, model.max_context)
+        self.capacity = Capacity(
+            max_context=longest,
+            vocab_size=model.vocab_size,
+            slots=slots,
+            blocks=min(blocks or slots, slots),
+            block_size=longest,
+            prefix_cache=False,
+        )
+        self._model = model
+        self._device = device or torch.device("cpu")
+        self._facts = dict(facts or {"model": type(model).__name__})
+        self._sampler = Sampler(slots, model.vocab_size, self._device)
+        self._unread: dict[int, list[int]] = {}  # by slot: tokens that no state has read yet
+        self._states: dict[int, Any] = {}
+        self._last: dict[int, int] = {}
+
+    @torch.inference_mode()
+    def launch(self, chunks: abc.Sequence[Chunk]) -> InFlight:
+        inputs = [self._take(chunk) for chunk in chunks]
+        starts = [0, *accumulate(map(len, inputs))][:-1]
+        self._sampler.observe(chunks, starts, to_device([*chain(*inputs)], self._device))
+        wanted = [chunk for chunk in chunks if chunk.samples]
+        if not wanted:
+            return DeviceTokens(torch.empty(0, dtype=torch.int64))
+        logits = torch.stack([self._advance(chunk.slot) for chunk in wanted])
+        tokens = self._sampler.sample(logits, wanted)
+        self._last.update(zip([chunk.slot for chunk in wanted], tokens.tolist(), strict=True))
+        return DeviceTokens(tokens)
+
+    def release(self, slot: int) -> None:
+        for by_slot in (self._states, self._unread, self._last):
+            by_slot.pop(slot, None)
+
+    def reset(self) -> None:
+        for slot in (*self._states, *self._unread):
+            self.release(slot)
+
+    def describe(self) -> dict[str, str]:
+        return dict(self._facts)
+
+    def _take(self, chunk: Chunk) -> list[int]:
+        """The chunk's inputs, added to what its slot's state must read next."""
+        tokens = list(chunk.token_ids)
+        if chunk.from_slot:
+            tokens.append(self._last[chunk.slot])
+        if chunk.history is not None:
+            self.release(chunk.slot)
+            self._unread[chunk.slot] = list(chunk.history)
+        else:
+            self._unread.setdefault(chunk.slot, []).extend(tokens)
+        return tokens
+
+    def _advance(self, slot: int) -> Tensor:
+        """Lets the slot's state read all that came since it last did; the logits after that."""
+        unread = self._unread.pop(slot)
+        if slot not in self._states:
+            self._states[slot], logits = self._model.prefill(unread)
+        else:
+            for token in unread:
+                self._states[slot], logits = self._model.decode(self._states[slot], token)
+        return torch.as_tensor(logits, device=self._device).reshape(-1)

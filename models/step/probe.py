@@ -1,0 +1,150 @@
+"""Whether a model computes with paged attention what it computes with its own.
+
+Architectures claim support they do not have, and then are silently wrong. Two short sequences, in
+uneven chunks that share steps and lie in scattered blocks, must give the eager logits.
+"""
+
+from __future__ import annotations
+
+from collections import abc
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from models.step.attention import Recorder, attending
+from models.step.cache import LayerShape
+from models.step.paged import PagedForward
+
+EAGER = "eager"
+LENGTHS = (24, 7)
+STEPS = (((0, 0, 9),), ((0, 9, 14), (1, 0, 5)), ((1, 5, 1), (0, 23, 1)), ((1, 6, 1),))
+MOST_ERROR = {torch.float32: 1e-4, torch.float64: 1e-4}
+MOST_HALF_ERROR = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeSpan:
+    """A chunk of a probed sequence."""
+
+    start: int
+    count: int
+    blocks: tuple[int, ...]
+
+
+def blocks_needed(block_size: int) -> int:
+    """The least pool that the probe can run in."""
+    return sum(-(-length // block_size) for length in LENGTHS)
+
+
+@torch.inference_mode()
+def record(model: PreTrainedModel) -> Recorder:
+    """The attention layers of one forward pass, and what each would cache."""
+    recorder = Recorder()
+    ids = torch.zeros(1, 2, dtype=torch.int64, device=model.device)
+    positions = torch.arange(2, device=model.device)[None]
+    with attending(recorder):
+        model(input_ids=ids, position_ids=positions, use_cache=False)
+    return recorder
+
+
+def layers_objection(layers: abc.Sequence[LayerShape]) -> str:
+    """Why these layers cannot hold caches; empty if they can."""
+    if not layers:
+        return "its attention does not go through transformers' interface"
+    modules: list[nn.Module] = [layer.module for layer in layers]
+    if len(set(map(id, modules))) < len(modules):
+        return "one attention module serves several layers"
+    return ""
+
+
+@torch.inference_mode()
+def disagreement(model: PreTrainedModel, forward: PagedForward, block_size: int) -> str:
+    """Empty if paged logits are the eager ones, else how far apart they are."""
+    ids = _token_ids(model)
+    ours = _paged_logits(forward, ids, _scatter(block_size))
+    with attention_of(model, EAGER):
+        theirs = [_eager_logits(model, row) for row in ids]
+    errors = [
+        torch.cat([_relative_error(ours[s][seq], theirs[seq][a : a + n]) for seq, a, n in step])
+        for s, step in enumerate(STEPS)
+    ]
+    return _verdict(errors, model.dtype)
+
+
+@contextmanager
+def attention_of(model: PreTrainedModel, name: str) -> abc.Iterator[None]:
+    """Within it, the model attends by ``name``; the weights are the same."""
+    before = model.config._attn_implementation
+    model.set_attn_implementation(name)
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)
+
+
+def _token_ids(model: PreTrainedModel) -> list[Tensor]:
+    """Ordinary tokens: special ones tend to come first or last."""
+    vocab_size = model.config.get_text_config(decoder=True).vocab_size
+    low, high = (100, min(vocab_size, 1000)) if vocab_size > 200 else (0, vocab_size)
+    generator = torch.Generator().manual_seed(0)
+    rows = [torch.randint(low, high, (n,), generator=generator) for n in LENGTHS]
+    return [row.to(model.device) for row in rows]
+
+
+def _scatter(block_size: int) -> list[tuple[int, ...]]:
+    """Blocks for each sequence, falling and interleaved."""
+    free = list(range(blocks_needed(block_size)))
+    tables = []
+    for length in LENGTHS:
+        count = -(-length // block_size)
+        tables.append(tuple(reversed(free[::2] + free[1::2]))[:count])
+        free = [block for block in free if block not in tables[-1]]
+    return tables
+
+
+def _paged_logits(
+    forward: PagedForward, ids: list[Tensor], tables: list[tuple[int, ...]]
+) -> list[dict[int, Tensor]]:
+    """For each step, the logits of each of its sequences' tokens."""
+    results = []
+    for step in STEPS:
+        spans = [ProbeSpan(start, count, tables[seq]) for seq, start, count in step]
+        layout = forward.layout(spans)
+        flat = torch.cat([_chunk(ids, step[i]) for i in layout.order])
+        logits = forward(layout, flat, torch.arange(layout.tokens, device=flat.device))
+        starts = layout.starts
+        results.append(
+            {seq: logits[at : at + n] for at, (seq, _, n) in zip(starts, step, strict=True)}
+        )
+    return results
+
+
+def _chunk(ids: list[Tensor], chunk: tuple[int, int, int]) -> Tensor:
+    sequence, start, count = chunk
+    return ids[sequence][start : start + count]
+
+
+def _eager_logits(model: PreTrainedModel, ids: Tensor) -> Tensor:
+    positions = torch.arange(len(ids), device=ids.device)[None]
+    logits: Tensor = model(input_ids=ids[None], position_ids=positions, use_cache=False).logits
+    return logits[0]
+
+
+def _relative_error(ours: Tensor, theirs: Tensor) -> Tensor:
+    """Of each row, apart from what is added to all its logits, which changes nothing."""
+    ours, theirs = ours.double(), theirs.double()
+    ours, theirs = ours - ours.mean(-1, True), theirs - theirs.mean(-1, True)
+    return (ours - theirs).norm(dim=-1) / theirs.norm(dim=-1).clamp_min(1e-12)
+
+
+def _verdict(errors: list[Tensor], dtype: torch.dtype) -> str:
+    """Half precision may send single tokens to other experts: the median of each step counts."""
+    exact = dtype in MOST_ERROR
+    worst = max(float(e.max() if exact else e.median()) for e in errors)
+    allowed = MOST_ERROR.get(dtype, MOST_HALF_ERROR)
+    if worst <= allowed:  # false for NaN too
+        return ""
+    return f"its paged logits differ from eager ones by {worst:.1e} of their size"

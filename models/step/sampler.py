@@ -1,0 +1,132 @@
+"""The next token of every sequence in a step, each by its own parameters.
+
+Order: logit bias, min_tokens, penalties, temperature, min_p, top_k, top_p. What a row goes
+through depends on its own parameters only, so its token does not depend on its neighbours.
+"""
+
+from __future__ import annotations
+
+from collections import abc
+
+import torch
+from torch import Tensor
+
+from models.schedule.sequence import Chunk
+from models.step.draw import NO_TOP_K, Filters, draw, draw_filtered
+from models.step.penalties import Penalties, is_penalised
+from models.step.transfer import to_device
+from models.step.uniform import uniform
+
+GREEDY_BELOW = 1e-5  # a temperature so low only overflows
+
+
+class Sampler:
+    """Samples for up to ``slots`` sequences; remembers only what penalties need."""
+
+    def __init__(self, slots: int, vocab_size: int, device: torch.device) -> None:
+        self._slots = slots
+        self._vocab_size = vocab_size
+        self._device = device
+        self._penalties: Penalties | None = None
+
+    def observe(self, chunks: abc.Sequence[Chunk], starts: abc.Sequence[int], ids: Tensor) -> None:
+        """Must see all chunks of a step: ``ids`` are its inputs, chunk i's from ``starts[i]``."""
+        if not any(is_penalised(chunk) for chunk in chunks):
+            return
+        if self._penalties is None:
+            self._penalties = Penalties(self._slots, self._vocab_size, self._device)
+        self._penalties.observe(chunks, starts, ids)
+
+    def sample(self, logits: Tensor, chunks: abc.Sequence[Chunk]) -> Tensor:
+        """Int64 tokens [S] from ``logits`` [S, vocabulary], which may be changed; one a chunk."""
+        if all(_is_greedy(chunk) and not _is_adjusted(chunk) for chunk in chunks):
+            return logits.argmax(-1)
+        logits = logits.float()
+        self._adjust(logits, chunks)
+        return self._choose(logits, chunks)
+
+    def _adjust(self, logits: Tensor, chunks: abc.Sequence[Chunk]) -> None:
+        self._bias(logits, chunks)
+        self._forbid_stops(logits, chunks)
+        rows = [row for row, chunk in enumerate(chunks) if is_penalised(chunk)]
+        if rows:
+            assert self._penalties is not None
+            self._penalties.apply(logits, self._tensor(rows), [chunks[row] for row in rows])
+
+    def _bias(self, logits: Tensor, chunks: abc.Sequence[Chunk]) -> None:
+        biases = [
+            (row, token, bias)
+            for row, chunk in enumerate(chunks)
+            for token, bias in chunk.sequence.sampling.logit_bias.items()
+            if token < logits.shape[1]
+        ]
+        if biases:
+            rows, tokens, values = zip(*biases, strict=True)
+            place = (self._tensor(rows), self._tensor(tokens))
+            logits.index_put_(place, self._tensor(values, torch.float32), accumulate=True)
+
+    def _forbid_stops(self, logits: Tensor, chunks: abc.Sequence[Chunk]) -> None:
+        stops = [
+            (row, token)
+            for row, chunk in enumerate(chunks)
+            if _must_go_on(chunk)
+            for token in chunk.sequence.stop_ids
+            if token < logits.shape[1]
+        ]
+        if stops:
+            rows, tokens = zip(*stops, strict=True)
+            logits[self._tensor(rows), self._tensor(tokens)] = float("-inf")
+
+    def _choose(self, logits: Tensor, chunks: abc.Sequence[Chunk]) -> Tensor:
+        kinds: dict[str, list[int]] = {}
+        for row, chunk in enumerate(chunks):
+            kinds.setdefault(_kind(chunk), []).append(row)
+        if len(kinds) == 1:
+            return self._choose_kind(next(iter(kinds)), logits, chunks)
+        tokens = torch.empty(len(chunks), dtype=torch.int64, device=self._device)
+        for kind, rows in kinds.items():
+            index = self._tensor(rows)
+            tokens[index] = self._choose_kind(kind, logits[index], [chunks[row] for row in rows])
+        return tokens
+
+    def _choose_kind(self, kind: str, logits: Tensor, chunks: abc.Sequence[Chunk]) -> Tensor:
+        if kind == "greedy":
+            return logits.argmax(-1)
+        heat = [chunk.sequence.sampling.temperature for chunk in chunks]
+        probabilities = (logits / self._tensor(heat, torch.float32)[:, None]).softmax(-1)
+        numbers = [uniform(c.sequence.seed, c.start + c.count) for c in chunks]
+        uniforms = self._tensor(numbers, torch.float64)[:, None]
+        if kind == "all":
+            return draw(probabilities, uniforms)
+        return draw_filtered(probabilities, uniforms, self._filters(chunks))
+
+    def _filters(self, chunks: abc.Sequence[Chunk]) -> Filters:
+        wishes = [chunk.sequence.sampling for chunk in chunks]
+        return Filters(
+            self._tensor([min(w.top_k or NO_TOP_K, NO_TOP_K) for w in wishes])[:, None],
+            self._tensor([w.top_p for w in wishes], torch.float64)[:, None],
+            self._tensor([w.min_p for w in wishes], torch.float32)[:, None],
+        )
+
+    def _tensor(self, values: abc.Sequence[float], dtype: torch.dtype = torch.int64) -> Tensor:
+        return to_device(values, self._device, dtype)
+
+
+def _is_greedy(chunk: Chunk) -> bool:
+    return chunk.sequence.sampling.temperature < GREEDY_BELOW
+
+
+def _must_go_on(chunk: Chunk) -> bool:
+    generated = chunk.start + chunk.count - chunk.sequence.prompt_length
+    return generated < chunk.sequence.sampling.min_tokens
+
+
+def _is_adjusted(chunk: Chunk) -> bool:
+    return bool(chunk.sequence.sampling.logit_bias) or _must_go_on(chunk) or is_penalised(chunk)
+
+
+def _kind(chunk: Chunk) -> str:
+    wish = chunk.sequence.sampling
+    if _is_greedy(chunk):
+        return "greedy"
+    return "filtered" if wish.top_p < 1 or wish.top_k or wish.min_p else "all"
