@@ -20,6 +20,7 @@ logger = logging.getLogger("stepserve")
 
 HEADER = "x-request-id"
 MAX_ID = 128
+MAX_PATH = 200
 CLIENT_CLOSED = 499  # for the log only
 QUIET = ("/health", "/ready", "/metrics")
 
@@ -43,7 +44,7 @@ class Access:
     def fail(self, error: ApiError) -> None:
         """Notes an error; a caller's mistake by its code alone, it may quote what was sent."""
         self.finish = "error"
-        self.error = json.dumps(error.message if error.status >= 500 else error.code or error.type)
+        self.error = error.message if error.status >= 500 else error.code or error.type
 
     def first_token(self) -> None:
         """Marks the time of the first token."""
@@ -63,7 +64,7 @@ class Access:
             "finish": self.finish,
             "error": self.error,
         }
-        return " ".join(f"{key}={'-' if one is None else one}" for key, one in pairs.items())
+        return " ".join(f"{key}={_field(one)}" for key, one in pairs.items())
 
 
 def access_of(scope: Scope) -> Access:
@@ -83,13 +84,19 @@ class AccessLog:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        access = Access(request_id(Headers(scope=scope).get(HEADER)), _route(scope))
+        access = Access(
+            request_id(Headers(scope=scope).get(HEADER)),
+            f"{scope['method']}:{scope['path'][:MAX_PATH]}",
+        )
         scope.setdefault("state", {})["access"] = access
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
                 self._start(access, message)
-            await send(message)
+            try:
+                await send(message)
+            except OSError:
+                raise ClientDisconnect from None
 
         try:
             await self._app(scope, receive, send_with_id)
@@ -133,8 +140,11 @@ def _left(access: Access) -> None:
     access.finish = "cancelled"
 
 
-def _route(scope: Scope) -> str:
-    return f"{scope['method']} {scope['path']}"
+def _field(value: object) -> str:
+    """One word, whatever clients have put into it: a log line must stay one line."""
+    text = "-" if value is None else str(value)
+    plain = text.isascii() and text.isprintable() and not set(text) & set(' "=')
+    return text if plain and text else json.dumps(text)
 
 
 def _seconds(value: float | None) -> str | None:

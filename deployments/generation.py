@@ -63,8 +63,8 @@ class Generation:
             logger.info("id=%s body=%s", access.request_id, json.dumps(data))
         unique = uuid4().hex
         call = self._dialect.parse(data, f"{access.request_id}-{unique[:12]}")
-        access.model = call.model
         engine = self._engine(call.model)
+        access.model = call.model
         form = self._form(call, engine, unique)
         response = await while_connected(receive, self._answer(call, engine, form, access, send))
         if response is not None:

@@ -14,7 +14,9 @@ from deployments.openai.errors import ApiError, engine_error
 from deployments.openai.form import Form, Totals
 from deployments.streams import Numbered
 from models.errors import EngineError, Failed
-from models.events import Event, Finished, Started, Text
+from models.events import Event, Finished, FinishReason, Started, Text
+
+ANSWERED = (FinishReason.STOP, FinishReason.LENGTH)
 
 
 class Progress:
@@ -45,6 +47,8 @@ class Progress:
         self._access.finish = "+".join(sorted(self._reasons))
 
     def _finish(self, event: Finished) -> None:
+        if event.reason not in ANSWERED:
+            raise Failed(f"The engine ended its answer by '{event.reason}'.")
         self.totals.finish(event)
         self._unfinished -= 1
         self._reasons.add(event.reason)

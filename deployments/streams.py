@@ -12,7 +12,7 @@ from models.errors import Failed
 from models.events import Event
 from models.request import GenerateRequest
 
-PROMPTS_AT_ONCE = 32
+CHOICES_AT_ONCE = 32  # of one HTTP request, so that its own size never makes an engine busy
 
 Numbered = tuple[int, Event]  # the position of its request, and the event
 
@@ -54,7 +54,7 @@ async def _many(
     engine: LlmEngine, requests: Sequence[GenerateRequest]
 ) -> AsyncGenerator[Numbered, None]:
     ready: asyncio.Queue[Numbered | asyncio.Task[None]] = asyncio.Queue()
-    turns = asyncio.Semaphore(PROMPTS_AT_ONCE)
+    turns = asyncio.Semaphore(max(1, CHOICES_AT_ONCE // requests[0].n))
 
     async def pump(position: int, request: GenerateRequest) -> None:
         async with turns, aclosing(engine.generate(request)) as events:

@@ -84,7 +84,7 @@ class Exchange:
         self._inbox: asyncio.Queue[Message] = asyncio.Queue()
         self._sent: asyncio.Queue[Message] = asyncio.Queue()
         self._inbox.put_nowait({"type": "http.request", "body": json.dumps(body).encode()})
-        self.task = asyncio.create_task(app(_scope(path), self._inbox.get, self._send))
+        self.task = asyncio.create_task(app(scope_of(path), self._inbox.get, self._send))
 
     async def _send(self, message: Message) -> None:
         self._sent.put_nowait(message)
@@ -104,7 +104,8 @@ class Exchange:
         return self._sent.qsize()
 
 
-def _scope(path: str) -> dict[str, Any]:
+def scope_of(path: str) -> dict[str, Any]:
+    """The ASGI scope of a POST."""
     return {
         "type": "http",
         "asgi": {"version": "3.0", "spec_version": "2.3"},

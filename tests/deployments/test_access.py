@@ -1,15 +1,28 @@
 from __future__ import annotations
 
+import asyncio
+import json
 import logging
 import re
 
 import pytest
+from starlette.types import Message
 
 from configs.settings import AppSettings, ModelSettings
 from deployments.access import request_id
 from deployments.ingress import create_app
 from models.mock import MockEngine
-from tests.deployments.serving import CHAT, HELLO, Probes, chat, client, complete, make_app, post
+from tests.deployments.serving import (
+    CHAT,
+    HELLO,
+    Probes,
+    chat,
+    client,
+    complete,
+    make_app,
+    post,
+    scope_of,
+)
 
 BODY = {"model": "mock", "messages": HELLO}
 
@@ -22,7 +35,7 @@ def at_info(caplog: pytest.LogCaptureFixture) -> None:
 def fields(caplog: pytest.LogCaptureFixture) -> dict[str, str]:
     (record,) = [one for one in caplog.records if "route=" in one.getMessage()]
     assert record.name == "stepserve"
-    return dict(re.findall(r"(\w+)=(\"[^\"]*\"|\S+)", record.getMessage().replace("POST ", "")))
+    return dict(re.findall(r"(\w+)=(\"[^\"]*\"|\S+)", record.getMessage()))
 
 
 async def test_the_clients_id_is_kept() -> None:
@@ -66,7 +79,7 @@ async def test_one_line_a_request(caplog: pytest.LogCaptureFixture, stream: bool
     await post(app, CHAT, {**BODY, "stream": stream, "n": 2}, **{"x-request-id": "mine"})
     line = fields(caplog)
     assert line["id"] == "mine"
-    assert (line["model"], line["route"], line["status"]) == ("mock", CHAT, "200")
+    assert (line["model"], line["route"], line["status"]) == ("mock", f"POST:{CHAT}", "200")
     assert (line["prompt_tokens"], line["completion_tokens"]) == ("2", "4")
     assert 0 <= float(line["first_token_s"]) <= float(line["total_s"])
     assert (line["finish"], line["error"]) == ("stop", "-")
@@ -107,3 +120,33 @@ async def test_probes_are_quiet(caplog: pytest.LogCaptureFixture) -> None:
         for path in ("/health", "/ready", "/metrics"):
             await http.get(path)
     assert caplog.records == []
+
+
+async def test_a_line_stays_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    async with client(make_app()) as http:
+        await http.get("/a%0Aid=forged%20b" + "c" * 300, headers={"x-request-id": "a b=c"})
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert len(line.splitlines()) == 1
+    assert line.startswith('id="a b=c" model=- route="GET:/a\\nid=forged b')
+    assert len(line) < 500
+
+
+async def test_a_client_that_breaks_off_is_not_our_failure(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    engine = MockEngine("mock")
+    body = json.dumps({**BODY, "stream": True}).encode()
+    messages: list[Message] = [{"type": "http.request", "body": body}]
+
+    async def receive() -> Message:
+        if messages:
+            return messages.pop()
+        return await asyncio.Future()
+
+    async def send(message: Message) -> None:
+        raise BrokenPipeError
+
+    await make_app(engine)(scope_of(CHAT), receive, send)
+    assert engine.live == 0
+    assert "finish=cancelled" in caplog.text
+    assert not [one for one in caplog.records if one.exc_info]

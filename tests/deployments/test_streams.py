@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from models.events import Event, Started, Text
+from models.events import Event, Finished, FinishReason, Started, Text, Usage
 from models.mock import MockEngine
 from models.request import GenerateRequest
 from tests.deployments.schemas import check
@@ -59,7 +59,13 @@ async def test_the_wait_is_for_each_event_alone() -> None:
     assert answer.status_code == 200
 
 
-@pytest.mark.parametrize("said", [(), (Started(1, 0),), (Started(1, 0), Text("a"))])
+CANCELLED = Finished(FinishReason.CANCELLED, Usage(1, 1))
+
+
+@pytest.mark.parametrize(
+    "said",
+    [(), (Started(1, 0),), (Started(1, 0), Text("a")), (Started(1, 0), Text("a"), CANCELLED)],
+)
 async def test_an_engine_that_ends_too_early_failed(said: tuple[Event, ...]) -> None:
     assert (await chat(make_app(Odd(*said)))).status_code == 500
     answer = await chat(make_app(Odd(*said)), stream=True)
