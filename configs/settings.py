@@ -84,10 +84,10 @@ class AppSettings(Settings):
     )
     api_keys: list[str] = Field(
         default_factory=list,
-        description="keys that clients may use, which Serve's log shows too; none: open to all",
+        description="keys that clients may use (Serve shows its arguments); none: open to all",
     )
     api_keys_file: str | None = Field(
-        None, description="a file with one key a line, which no log shows"
+        None, description="a file with one key a line, which Serve does not show"
     )
     max_body_bytes: Annotated[int, Field(ge=1)] = Field(
         3_500_000, description="larger request bodies are refused with 413"

@@ -37,7 +37,7 @@ QUESTION = "What is the capital of France?"
 def main() -> int:
     """Runs until it is told to stop; the exit status is 0 if it was."""
     logging.basicConfig(format="%(message)s")
-    logging.getLogger("models").setLevel(logging.INFO)
+    logging.getLogger("stepserve").setLevel(logging.INFO)
     try:
         config = effective_config(_arguments())
         _fetch(_settings(config))

@@ -10,7 +10,7 @@ from typing import Any
 
 from models.folder import SourceError, missing, require_complete, size_text
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("stepserve")
 
 TOKENIZER_PATTERNS = ["*.json", "*.jinja"]
 WEIGHT_PATTERNS = ["*.safetensors"]

@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, help="default: ~/.cache/stepserve")
     arguments = parser.parse_args()
     logging.basicConfig(format="%(message)s")
-    logging.getLogger("models").setLevel(logging.INFO)
+    logging.getLogger("stepserve").setLevel(logging.INFO)
     try:
         print(resolve(arguments.source, arguments.cache))
     except SourceError as error:

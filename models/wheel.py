@@ -22,7 +22,7 @@ from filelock import FileLock, Timeout
 
 from models.folder import SourceError, require_complete, size_text
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("stepserve")
 
 MANIFEST = "stepserve.json"
 

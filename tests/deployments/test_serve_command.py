@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import argparse
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+import yaml
+
+from configs.settings import AppSettings
+from deployments.serve_command import address, effective_config, welcome
+from tests.serving import ROOT, left_after, serving
+
+MOCK = ROOT / "configs" / "presets" / "mock.yaml"
+
+
+def arguments(**given: object) -> argparse.Namespace:
+    none: dict[str, object] = {"config": MOCK, "model": None, "host": None, "port": None}
+    return argparse.Namespace(**none | given)
+
+
+def test_without_arguments_the_file_is_served_as_it_is() -> None:
+    assert effective_config(arguments()) == yaml.safe_load(MOCK.read_text())
+
+
+def test_arguments_override_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny").mkdir()
+    config = effective_config(arguments(model="./tiny", host="0.0.0.0", port=9))
+    assert address(config) == ("0.0.0.0", 9)
+    (model,) = AppSettings.model_validate(config["applications"][0]["args"]).models
+    assert (model.name, model.source) == ("tiny", str(tmp_path / "tiny"))
+
+
+def test_the_welcome_tells_where_on_what_and_how() -> None:
+    config = effective_config(arguments(host="0.0.0.0", port=9))
+    text = welcome(config, {"mock": {"description": {"device": "cpu", "attention": "sdpa"}}})
+    assert "ready: http://127.0.0.1:9/v1" in text
+    assert "mock: device cpu, attention sdpa" in text
+    assert "curl -N http://127.0.0.1:9/v1/chat/completions" in text
+    assert "Bearer" not in text
+
+
+def test_a_port_that_is_taken_is_an_error_before_anything_starts() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = run_command("--config", str(MOCK), "--port", str(port))
+    assert done.returncode == 1
+    assert done.stderr == f"cannot listen on 127.0.0.1 port {port}: Address already in use\n"
+
+
+def test_a_wrong_setting_is_an_error_that_names_it(tmp_path: Path) -> None:
+    config = yaml.safe_load(MOCK.read_text())
+    config["applications"][0]["args"]["models"][0]["sauce"] = "x"
+    (tmp_path / "wrong.yaml").write_text(yaml.safe_dump(config))
+    done = run_command("--config", str(tmp_path / "wrong.yaml"))
+    assert done.returncode == 1
+    assert "models.0.sauce" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_it_serves_and_stops_cleanly_when_told_to() -> None:
+    with serving(MOCK) as server:
+        wait_for(lambda: "\nready: " in server.log())
+        curl = next(line for line in server.log().splitlines() if line.startswith("curl "))
+        answer = subprocess.run(["bash", "-c", curl], check=True, capture_output=True, text=True)
+        assert '"content":" fox"' in answer.stdout
+        assert answer.stdout.endswith("data: [DONE]\n\n")
+        assert server.stop(signal.SIGTERM) == 0
+        assert left_after(server, 10) == []
+
+
+@pytest.mark.slow
+def test_a_second_signal_does_not_wait_for_running_answers(tmp_path: Path) -> None:
+    config = yaml.safe_load(MOCK.read_text())
+    config["applications"][0]["args"]["models"][0]["factory_args"]["inter_token_s"] = 60
+    (tmp_path / "slow.yaml").write_text(yaml.safe_dump(config))
+    with serving(tmp_path / "slow.yaml") as server, httpx.Client(base_url=server.url) as client:
+        body = {"model": "mock", "prompt": "x", "stream": True, "max_tokens": 9}
+        with client.stream("POST", "/v1/completions", json=body) as answer:
+            next(answer.iter_lines())
+            server.process.send_signal(signal.SIGINT)
+            wait_for(lambda: "\nstopping: " in server.log())
+            server.process.send_signal(signal.SIGINT)
+            assert server.process.wait(5) == 0
+        assert left_after(server, 10) == []
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "deployments.serve_command", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
