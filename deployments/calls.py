@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar, cast
 
 import grpc  # type: ignore[import-untyped]
@@ -20,7 +20,7 @@ from ray.serve.exceptions import (
 )
 from ray.serve.handle import DeploymentHandle
 
-from deployments.wire import Item, Packed, unpack
+from deployments.wire import Packed
 from models.errors import Busy, EngineError, Failed, Invalid
 
 logger = logging.getLogger("stepserve")
@@ -92,25 +92,16 @@ async def first_of(call: Callable[[], Any]) -> tuple[Stream, list[Packed]]:
         return await _opened(cast(Stream, call()))
 
 
-async def rest_of(stream: Stream, first: list[Packed]) -> AsyncIterator[Item]:
-    """All items of a stream, the first ones included; raises the error that it holds."""
-    ready = first
-    while ready:
-        for packed in ready:
-            yield unpack(packed)
-        ready = await _next(stream)
-
-
 async def _opened(stream: Stream) -> tuple[Stream, list[Packed]]:
     try:
-        return stream, await _next(stream)
+        return stream, await next_of(stream)
     except BaseException:
         stream.cancel()
         raise
 
 
-async def _next(stream: Stream) -> list[Packed]:
-    """The next items, none at the end."""
+async def next_of(stream: Stream) -> list[Packed]:
+    """The next items of a stream, none at its end."""
     try:
         return await _answer(stream.__anext__())
     except StopAsyncIteration:

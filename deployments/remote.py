@@ -11,12 +11,14 @@ from typing import Any, cast
 
 from ray.serve.handle import DeploymentHandle
 
-from deployments.calls import Stream, first_of, rest_of, result_of, results_of_all
+from deployments.calls import Stream, first_of, result_of, results_of_all
+from deployments.pump import Pump
+from deployments.wire import Item
 from models.answer import Answer
 from models.events import Event
 from models.request import GenerateRequest
 from models.text.pipeline import Encoded, TextPipeline
-from models.token_engine import TokenRequest
+from models.token_engine import Admitted, TokenRequest, Tokens
 
 logger = logging.getLogger("stepserve")
 
@@ -64,29 +66,32 @@ class RemoteEngine:
                 yield event
 
     async def _from_events(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
-        stream, first = await first_of(lambda: self._events.remote(request))
+        pump = Pump(*await first_of(lambda: self._events.remote(request)))
         try:
-            async for item in rest_of(stream, first):
-                yield cast(Event, item)
+            async with aclosing(pump.batches()) as batches:
+                async for ready in batches:
+                    for item in ready:
+                        yield cast(Event, item)
         finally:
-            stream.cancel()
+            pump.stop_reading().cancel()
 
     async def _from_tokens(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
         encoded: Encoded = await result_of(lambda: self._encode.remote(request, self.max_context))
         tokens = _token_request(request, encoded)
         answer = Answer(self._text, encoded, request)
-        stream, first = await first_of(lambda: self._tokens.remote(tokens))
+        pump = Pump(*await first_of(lambda: self._tokens.remote(tokens)))
         stops: list[_Task] = []
         try:
-            async for item in rest_of(stream, first):
-                events = answer.events(cast(Any, item))
-                stops += [self._stop(request.id, choice) for choice in answer.stopped()]
-                for event in events:
-                    yield event
-                if not answer.unfinished:
-                    return
+            async with aclosing(pump.batches()) as batches:
+                async for ready in batches:
+                    events = [event for item in ready for event in answer.events(_token(item))]
+                    stops += [self._stop(request.id, choice) for choice in answer.stopped()]
+                    for event in events:
+                        yield event
+                    if not answer.unfinished:
+                        return
         finally:
-            self._end(stream, stops)
+            self._end(pump.stop_reading(), stops)
 
     def _stop(self, request_id: str, choice: int) -> _Task:
         """Ends a choice whose text has stopped. No handle reaches one certain replica: tell all."""
@@ -117,6 +122,11 @@ async def _cancel_after(stops: Sequence[_Task], stream: Stream) -> None:
                 logger.warning("a stop did not reach the model: %s", type(result).__name__)
     finally:
         stream.cancel()
+
+
+def _token(item: Item) -> Admitted | Tokens:
+    assert isinstance(item, Admitted | Tokens)
+    return item
 
 
 def _token_request(request: GenerateRequest, encoded: Encoded) -> TokenRequest:

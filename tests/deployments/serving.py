@@ -78,15 +78,20 @@ def _loads(data: str) -> Any:
 
 
 class Exchange:
-    """One HTTP request driven by hand: its client may read write by write, and go away."""
+    """One HTTP request driven by hand: its client may read write by write, and go away.
 
-    def __init__(self, app: Starlette, path: str, body: Any) -> None:
+    After ``reads`` messages the client takes no more, and the server's writes wait.
+    """
+
+    def __init__(self, app: Starlette, path: str, body: Any, reads: int = 10**6) -> None:
+        self._room = asyncio.Semaphore(reads)
         self._inbox: asyncio.Queue[Message] = asyncio.Queue()
         self._sent: asyncio.Queue[Message] = asyncio.Queue()
         self._inbox.put_nowait({"type": "http.request", "body": json.dumps(body).encode()})
         self.task = asyncio.create_task(app(scope_of(path), self._inbox.get, self._send))
 
     async def _send(self, message: Message) -> None:
+        await self._room.acquire()
         self._sent.put_nowait(message)
 
     async def next(self) -> Message:

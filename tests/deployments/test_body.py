@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import NoReturn
 
 import pytest
+from starlette.requests import Request
 
-from deployments.body import parse_json
+from deployments.body import parse_json, read_json
 from deployments.openai.errors import ApiError
 from tests.deployments.schemas import check
 from tests.deployments.serving import CHAT, chat, client, make_app
@@ -73,3 +75,13 @@ async def test_a_body_too_large_is_refused() -> None:
         assert answer.status_code == 413
         check("ErrorResponse", answer.json())
     assert (await chat(app)).status_code == 200
+
+
+async def test_a_body_announced_too_large_is_not_even_read() -> None:
+    async def receive() -> NoReturn:
+        raise AssertionError("It was read.")
+
+    scope = {"type": "http", "method": "POST", "headers": [(b"content-length", b"1001")]}
+    with pytest.raises(ApiError) as caught:
+        await read_json(Request(scope, receive), 1000)
+    assert caught.value.status == 413

@@ -3,12 +3,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import AsyncGenerator
 from contextlib import suppress
 
 import httpx
 import pytest
 
+from models.events import Event
 from models.mock import MockEngine
+from models.request import GenerateRequest
 from tests.deployments.serving import (
     CHAT,
     COMPLETIONS,
@@ -84,15 +87,46 @@ async def test_a_server_that_cancels_frees_the_request() -> None:
     assert engine.live == 0
 
 
-async def test_each_event_is_a_write_of_its_own() -> None:
+class Tidy(MockEngine):
+    """Takes its time to clean up."""
+
+    closed = False
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
+        try:
+            async for event in super().generate(request):
+                yield event
+        finally:
+            await asyncio.sleep(0.02)
+            self.closed = True
+
+
+@pytest.mark.parametrize("prompt", ["a", ["a", "b"]])
+@pytest.mark.parametrize("stuck", [False, True])
+async def test_who_leaves_is_done_with_only_when_the_engine_is(
+    prompt: str | list[str], stuck: bool
+) -> None:
+    engine = Tidy("mock", inter_token_s=0.001 if stuck else 60)
+    request = {"model": "mock", "prompt": prompt, "stream": True, "ignore_eos": True}
+    request |= {"max_tokens": 1000}
+    exchange = Exchange(make_app(engine), COMPLETIONS, request, reads=2 if stuck else 100)
+    for _ in range(2):
+        await exchange.next()
+    await asyncio.sleep(0.01)
+    await exchange.leave()
+    assert engine.closed
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+async def test_each_event_is_a_write_of_its_own(path: str) -> None:
+    prompt = {"messages": HELLO} if path == CHAT else {"prompt": "Hi"}
     engine = MockEngine("mock", pieces=["a", "b"])
-    exchange = Exchange(
-        make_app(engine), CHAT, {"model": "mock", "messages": HELLO, "stream": True}
-    )
+    exchange = Exchange(make_app(engine), path, {"model": "mock", "stream": True, **prompt})
     await exchange.task
-    writes = [(await exchange.next()).get("body") for _ in range(exchange.unread)]
-    events = [one for one in writes if one]
-    assert len(events) == 5
+    assert (await exchange.next())["type"] == "http.response.start"
+    *events, last = [(await exchange.next())["body"] for _ in range(exchange.unread)]
+    assert last == b""
+    assert len(events) == (5 if path == CHAT else 4)
     assert all(one.startswith(b"data: ") and one.endswith(b"\n\n") for one in events)
     assert all(one.count(b"\n\n") == 1 for one in events)
 

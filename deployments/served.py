@@ -1,0 +1,150 @@
+"""The two kinds of engines that a Model replica serves, behind one interface."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from deployments.wire import Item
+from models.engine import LlmEngine
+from models.errors import EngineError, Failed
+from models.events import Event, Finished, FinishReason, Started, Text
+from models.metrics import LlmMetrics
+from models.request import GenerateRequest
+from models.token_engine import TokenEngine, TokenRequest
+
+logger = logging.getLogger("stepserve")
+
+Description = dict[str, Any]
+
+
+class Served(Protocol):
+    """What a replica does whatever it serves."""
+
+    def stop_choice(self, request_id: str, choice: int) -> None:
+        """A stop matched in a choice's text."""
+        ...
+
+    def observe(self) -> None:
+        """Brings the gauges up to date."""
+        ...
+
+    def describe(self) -> Description:
+        """``speaks``, ``max_context``, and whatever people want to know."""
+        ...
+
+    def problem(self, stall_timeout_s: float) -> str:
+        """What is wrong with the engine, "" if nothing."""
+        ...
+
+
+class ServedTokens:
+    """An engine over steps: token ids in, token ids out."""
+
+    def __init__(self, engine: TokenEngine) -> None:
+        self._engine = engine
+        self._description = engine.stepper.model.describe()
+
+    def generate(self, request: TokenRequest) -> AsyncGenerator[Item, None]:
+        return self._engine.generate(request)
+
+    def stop_choice(self, request_id: str, choice: int) -> None:
+        self._engine.stop_choice(request_id, choice)
+
+    def observe(self) -> None:
+        self._engine.observe()
+
+    def describe(self) -> Description:
+        return {**self._description, "speaks": "tokens", "max_context": self._engine.max_context}
+
+    def problem(self, stall_timeout_s: float) -> str:
+        stepper = self._engine.stepper
+        if stepper.failure:
+            return f"a step failed: {stepper.failure}"
+        return _stall(stepper.live, stepper.last_progress, stall_timeout_s)
+
+
+class ServedEvents:
+    """An engine with its own scheduler: text in, events out. It matches stops by itself."""
+
+    def __init__(self, engine: LlmEngine, metrics: LlmMetrics) -> None:
+        self._engine = engine
+        self._metrics = metrics
+        self._live = 0
+        self._last_progress = time.monotonic()
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
+        if not self._live:
+            self._last_progress = time.monotonic()
+        self._live += 1
+        watch = _Watch(self._metrics)
+        try:
+            async with aclosing(self._engine.generate(request)) as events:
+                async for event in events:
+                    self._last_progress = time.monotonic()
+                    watch.see(event)
+                    yield event
+        except EngineError:
+            watch.reason = FinishReason.ERROR
+            raise
+        except Exception as error:  # not our code: whatever it raises fails this request only
+            watch.reason = FinishReason.ERROR
+            logger.exception("the engine failed")
+            raise Failed(f"The engine failed: {type(error).__name__}: {error}") from error
+        finally:
+            self._live -= 1
+            watch.close()
+
+    def stop_choice(self, request_id: str, choice: int) -> None:
+        pass
+
+    def observe(self) -> None:
+        self._metrics.state(running=self._live, waiting=0, blocks_used=0, blocks=0)
+
+    def describe(self) -> Description:
+        return {"speaks": "events", "max_context": self._engine.max_context}
+
+    def problem(self, stall_timeout_s: float) -> str:
+        return _stall(self._live, self._last_progress, stall_timeout_s)
+
+
+@dataclass(slots=True)
+class _Watch:
+    """Measures one request by its events."""
+
+    metrics: LlmMetrics
+    reason: FinishReason = FinishReason.CANCELLED
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    began: float = field(default_factory=time.monotonic)
+    first_token_s: float | None = None
+
+    def see(self, event: Event) -> None:
+        match event:
+            case Started(prompt_tokens, _):
+                self.prompt_tokens = prompt_tokens
+            case Text() if self.first_token_s is None:
+                self.first_token_s = time.monotonic() - self.began
+            case Finished(reason, usage):
+                self.reason = reason
+                self.completion_tokens += usage.completion_tokens
+                self.metrics.generated(usage.completion_tokens)
+
+    def close(self) -> None:
+        self.metrics.request_finished(
+            self.reason,
+            prompt_tokens=self.prompt_tokens,
+            completion_tokens=self.completion_tokens,
+            queue_s=None,
+            first_token_s=self.first_token_s,
+            total_s=time.monotonic() - self.began,
+        )
+
+
+def _stall(live: int, last_progress: float, timeout_s: float) -> str:
+    silent = time.monotonic() - last_progress
+    return f"no progress for {silent:.0f} s with {live} live" if live and silent > timeout_s else ""

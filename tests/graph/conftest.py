@@ -1,0 +1,95 @@
+"""One real graph on a local Ray for all tests of it: three models without weights."""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import ray
+from ray import serve
+from ray.serve.schema import LoggingConfig
+
+from configs.settings import AppSettings
+from deployments.app import build, deployment_name
+from deployments.remote import RemoteEngine
+from models.text.pipeline import TextPipeline
+
+OWN = "tests.graph.own_models"
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class RunningGraph:
+    """``lives`` is the folder of the fragile model's lives."""
+
+    port: int
+    lives: Path
+
+    def engine(self, model: str) -> RemoteEngine:
+        """An engine over the graph's own handles, for the running event loop."""
+        tokenizer, replicas = (
+            serve.get_deployment_handle(deployment_name(role, model), "test")
+            for role in ("Tokenizer", "Model")
+        )
+        return RemoteEngine(model, tokenizer, replicas, TextPipeline.bytes())
+
+
+@pytest.fixture(scope="session")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGraph]:
+    lives = tmp_path_factory.mktemp("lives")
+    settings = AppSettings.model_validate({"models": _models(str(lives))})
+    with tempfile.TemporaryDirectory(prefix="ray") as folder:  # a socket's path must be short
+        ray.init(
+            address="local",
+            num_cpus=8,
+            include_dashboard=False,
+            log_to_driver=False,
+            _temp_dir=folder,
+            runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}},
+        )
+        try:
+            yield RunningGraph(_start(settings), lives)
+        finally:
+            serve.shutdown()  # type: ignore[no-untyped-call]
+            ray.shutdown()
+
+
+def _start(settings: AppSettings) -> int:
+    port = _free_port()
+    serve.start(http_options={"host": "127.0.0.1", "port": port})
+    quiet = LoggingConfig(enable_access_log=False)
+    serve.run(build(settings), name="test", route_prefix="/", logging_config=quiet)
+    return port
+
+
+def _models(lives: str) -> list[dict[str, object]]:
+    return [
+        {
+            "name": "recall",
+            "factory": f"{OWN}:recall",
+            "factory_args": {"seconds": 0.002},
+            "engine": {"max_running": 32, "max_waiting": 400},
+        },
+        {
+            "name": "fragile",
+            "factory": f"{OWN}:fragile",
+            "factory_args": {"life": lives, "seconds": 0.02},
+            "engine": {"max_running": 2, "max_waiting": 1},
+        },
+        {
+            "name": "crash",
+            "factory": "models.mock:MockEngine",
+            "factory_args": {"name": "crash", "failure": "crash", "fail_after": 2},
+        },
+    ]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

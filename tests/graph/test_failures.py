@@ -1,0 +1,69 @@
+"""Failures are told in our words, and the graph recovers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import aclosing
+
+import pytest
+
+from models.errors import Failed
+from tests.graph.asking import (
+    PATIENCE_S,
+    answer_to,
+    ask,
+    drain,
+    events_of,
+    text_of,
+    until_well,
+)
+from tests.graph.conftest import RunningGraph
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
+
+
+async def test_an_engine_that_crashes_fails_its_request_in_its_own_words(
+    graph: RunningGraph,
+) -> None:
+    with pytest.raises(Failed, match="The engine failed: RuntimeError: The mock engine") as failed:
+        await events_of(graph.engine("crash"), ask())
+    assert "Traceback" not in failed.value.message
+
+
+async def test_a_replica_lost_before_the_first_token_is_replaced_by_another(
+    graph: RunningGraph,
+) -> None:
+    engine = graph.engine("fragile")
+    (graph.lives / "one").touch()
+    events = await asyncio.wait_for(events_of(engine, ask("A", 5)), 90)
+    assert text_of(events) == answer_to("A", 5)
+
+
+async def test_a_replica_lost_later_fails_its_requests_soon(graph: RunningGraph) -> None:
+    engine = graph.engine("fragile")
+    await until_well(engine, "warm")
+    async with aclosing(engine.generate(ask("long", 400))) as events:
+        await anext(events)
+        (graph.lives / "one").touch()
+        killer = asyncio.create_task(events_of(engine, ask("A", 5)))
+        with pytest.raises(Failed, match="replica"):
+            await asyncio.wait_for(drain(events), 20)
+    assert text_of(await asyncio.wait_for(killer, 90)) == answer_to("A", 5)
+
+
+async def test_a_failed_step_is_told_and_the_replica_is_replaced(graph: RunningGraph) -> None:
+    engine = graph.engine("fragile")
+    await until_well(engine, "warm")
+    with pytest.raises(Failed, match="this token is cursed"):
+        await events_of(engine, ask("B"))
+    states = await engine.ask_replicas("describe", timeout_s=PATIENCE_S)
+    assert "a step failed" in states[0]["problem"]
+    deadline = time.monotonic() + 90
+    while any(
+        state is None or state["problem"]
+        for state in await engine.ask_replicas("describe", timeout_s=PATIENCE_S) or [None]
+    ):
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.5)
+    assert text_of(await until_well(engine, "well")) == answer_to("well", 8)
