@@ -5,6 +5,7 @@ Right for every architecture that ``generate`` serves, hybrid and recurrent ones
 
 from __future__ import annotations
 
+import inspect
 from collections import abc
 from typing import Any
 
@@ -31,7 +32,8 @@ class CachedModel:
             state["logits_to_keep"] = 1
         if self._model._supports_default_dynamic_cache():
             state["cache"] = DynamicCache(config=self._config)
-        state["position_ids"] = self._model._prepare_position_ids_for_generation(ids, state)
+        if "position_ids" in inspect.signature(self._model.forward).parameters:
+            state["position_ids"] = self._model._prepare_position_ids_for_generation(ids, state)
         return self._forward(ids, state, is_first_iteration=True)
 
     def decode(self, state: State, token: int) -> tuple[State, Tensor]:

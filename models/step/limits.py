@@ -62,7 +62,7 @@ def _steady_positions(config: PreTrainedConfig) -> int | None:
     limits = [
         rope.get("original_max_position_embeddings") or _made_for(config)
         for rope in _ropes(getattr(text, "rope_parameters", None))
-        if rope.get("rope_type") in ("dynamic", "longrope")
+        if rope.get("rope_type") == "longrope"
     ]
     return min((limit for limit in limits if limit), default=None)
 

@@ -129,15 +129,17 @@ def _chunk(ids: list[Tensor], chunk: tuple[int, int, int]) -> Tensor:
 
 def _eager_logits(model: PreTrainedModel, ids: Tensor) -> Tensor:
     positions = torch.arange(len(ids), device=ids.device)[None]
-    logits: Tensor = model(input_ids=ids[None], position_ids=positions, use_cache=False).logits
-    return logits[0]
+    output = model(input_ids=ids[None], position_ids=positions, use_cache=False)
+    logits: Tensor = output.logits[0]
+    return logits
 
 
 def _relative_error(ours: Tensor, theirs: Tensor) -> Tensor:
     """Of each row, apart from what is added to all its logits, which changes nothing."""
     ours, theirs = ours.double(), theirs.double()
     ours, theirs = ours - ours.mean(-1, True), theirs - theirs.mean(-1, True)
-    return (ours - theirs).norm(dim=-1) / theirs.norm(dim=-1).clamp_min(1e-12)
+    error: Tensor = (ours - theirs).norm(dim=-1) / theirs.norm(dim=-1).clamp_min(1e-12)
+    return error
 
 
 def _verdict(errors: list[Tensor], dtype: torch.dtype) -> str:

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from models.step.cache import (
+    CPU_MOST,
+    LayerCache,
+    LayerShape,
+    Scratch,
+    allocate,
+    memory_budget,
+    release,
+    size_pool,
+)
+
+CPU = torch.device("cpu")
+
+
+def test_what_was_written_is_gathered_by_blocks() -> None:
+    cache = LayerCache(torch.zeros(6, 4, 2, 3 + 5), 3)
+    key, value = torch.randn(1, 2, 8, 3), torch.randn(1, 2, 8, 5)
+    rows = torch.tensor([20, 21, 22, 23, 4, 5, 6, 7])
+    cache.write(rows, key, value)
+    keys, values = cache.read(torch.tensor([5, 1]), 1, Scratch())
+    assert torch.equal(keys, key)
+    assert torch.equal(values, value)
+    keys, values = cache.read(torch.tensor([1, 5]), 2, Scratch())
+    assert torch.equal(keys, torch.stack((key[0, :, 4:], key[0, :, :4])))
+    assert torch.equal(values, torch.stack((value[0, :, 4:], value[0, :, :4])))
+
+
+def test_scratch_is_reused_until_more_is_needed() -> None:
+    scratch, like = Scratch(), torch.empty(1, 6)
+    first = scratch.take(like, 10)
+    assert scratch.take(like, 4).data_ptr() == first.data_ptr()
+    assert scratch.take(like, 20).shape == (20, 6)
+    assert scratch.take(like.bfloat16(), 2).dtype == torch.bfloat16
+
+
+def test_a_pool_holds_what_its_bytes_allow() -> None:
+    size = size_pool(100, 1000, block_size=16, max_context=64, slots=8)
+    assert (size.blocks, size.max_context, size.note) == (10, 64, "")
+
+
+def test_a_pool_is_no_larger_than_its_sequences_can_use() -> None:
+    assert size_pool(1, 10**9, block_size=16, max_context=65, slots=3).blocks == 15
+
+
+def test_a_small_pool_shortens_the_context_and_says_so() -> None:
+    size = size_pool(100, 350, block_size=16, max_context=64, slots=8)
+    assert (size.blocks, size.max_context) == (3, 48)
+    assert "lowered from 64" in size.note
+
+
+def test_no_block_at_all_is_an_error_with_both_sizes() -> None:
+    with pytest.raises(ValueError, match=r"takes 2\.0 MiB, and 1\.0 MiB are given"):
+        size_pool(2 << 20, 1 << 20, block_size=16, max_context=64, slots=8)
+
+
+def test_the_budget_is_what_was_asked_for_or_a_share() -> None:
+    assert memory_budget(CPU, 0.5) == 2**29
+    assert 0 < memory_budget(CPU, None) <= CPU_MOST
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_caches_hang_on_their_modules(dtype: torch.dtype) -> None:
+    layer = LayerShape(nn.Identity(), 2, 3, 5, dtype)
+    assert layer.bytes_per_token == 2 * 8 * dtype.itemsize
+    allocate([layer], 7, 4, CPU)
+    storage = vars(layer.module)["paged_cache"].storage
+    assert storage.shape == (7, 4, 2, 8)
+    assert storage.dtype == dtype
+    assert not storage.any()
+    assert layer.module.state_dict() == {}
+    release([layer])
+    assert "paged_cache" not in vars(layer.module)

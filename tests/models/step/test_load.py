@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from models.step.load import load_step_model
+from models.step.paged import PagedModel
+from tests.models.step.driving import Driver, sequence
+from tests.models.step.tiny import greedy, prompts, tiny
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("llama")
+    tiny("llama").save_pretrained(path)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def test_a_folder_is_served_as_its_model_computes(folder: Path) -> None:
+    step_model = load_step_model(folder, device="cpu", block_size=4, slots=3, kv_cache_gib=0.001)
+    assert isinstance(step_model, PagedModel)
+    assert not step_model.launch_ahead
+    asked = prompts(3)
+    answers = Driver(step_model).run([sequence(p) for p in asked], 6)
+    assert answers == [greedy(tiny("llama"), prompt, 6) for prompt in asked]
+
+
+def test_every_choice_is_told(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "stepserve")
+    facts = load_step_model(folder, device="cpu", threads=1, max_context=32).describe()
+    assert facts["device"] == "cpu"
+    assert facts["threads"] == "1"
+    assert facts["dtype"].startswith("float32 (auto")
+    assert facts["max_context"] == "32 tokens"
+    assert facts["weights"].startswith("LlamaForCausalLM, 0 M parameters")
+    assert facts["attention"] == "paged, sdpa"
+    assert facts["kv_cache"].startswith("64 blocks of 16: 1024 tokens")
+    for fact in facts.values():
+        assert fact in caplog.text
+    assert torch.get_num_threads() == 1
+
+
+def test_a_dtype_may_be_chosen(folder: Path) -> None:
+    facts = load_step_model(folder, device="cpu", dtype="bfloat16").describe()
+    assert facts["dtype"] == "bfloat16"
+    assert facts["attention"].startswith("paged")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_missing_device_is_an_error(folder: Path) -> None:
+    with pytest.raises(ValueError, match="no CUDA device"):
+        load_step_model(folder, device="cuda")
+
+
+def test_an_encoder_decoder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "t5", "is_encoder_decoder": true}')
+    with pytest.raises(ValueError, match="encoder-decoder"):
+        load_step_model(tmp_path, device="cpu")
