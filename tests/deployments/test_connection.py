@@ -107,8 +107,8 @@ async def test_who_leaves_is_done_with_only_when_the_engine_is(
     prompt: str | list[str], stuck: bool
 ) -> None:
     engine = Tidy("mock", inter_token_s=0.001 if stuck else 60)
-    request = {"model": "mock", "prompt": prompt, "stream": True, "ignore_eos": True}
-    request |= {"max_tokens": 1000}
+    request: dict[str, object] = {"model": "mock", "prompt": prompt, "stream": True}
+    request |= {"ignore_eos": True, "max_tokens": 1000}
     exchange = Exchange(make_app(engine), COMPLETIONS, request, reads=2 if stuck else 100)
     for _ in range(2):
         await exchange.next()
