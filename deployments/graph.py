@@ -40,4 +40,5 @@ async def _state(engine: RemoteEngine) -> ModelState:
     if not descriptions:
         return ModelState("no replica answers")
     best = min(descriptions, key=lambda description: bool(description["problem"]))
+    del best["speaks"]
     return ModelState(best.pop("problem"), best)

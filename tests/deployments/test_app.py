@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ray.serve import Application
+
+from configs.settings import AppSettings
+from deployments.app import REPLICA_ENVIRONMENT, build, deployment_name
+
+ROOT = Path(__file__).parents[2]
+PRESETS = sorted(f"configs/presets/{path.name}" for path in ROOT.glob("configs/presets/*.yaml"))
+CONFIGS = ["serve_config.yaml", *PRESETS]
+
+
+def applications(file: str) -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = yaml.safe_load((ROOT / file).read_text())["applications"]
+    return listed
+
+
+def bound(application: Application) -> dict[str, Any]:
+    """All deployments of a graph by their names."""
+    deployment: Any = application._bound_deployment
+    found = {deployment.name: deployment}
+    for argument in deployment.init_args:
+        for child in argument if isinstance(argument, list) else []:
+            found |= bound(child)
+    return found
+
+
+def settings(*names: str, **engine: int) -> AppSettings:
+    models = [{"name": name, "factory": "a:b", "engine": engine} for name in names]
+    return AppSettings.model_validate({"models": models})
+
+
+def test_each_model_has_a_tokenizer_and_a_model_of_its_own() -> None:
+    names = {"Ingress", "Tokenizer-a", "Model-a", "Tokenizer-org-b.1", "Model-org-b.1"}
+    assert set(bound(build(settings("a", "org/b.1")))) == names
+
+
+def test_serves_limit_is_above_the_models_own() -> None:
+    deployments = bound(build(settings("a", max_running=7, max_waiting=9)))
+    assert deployments["Model-a"].max_ongoing_requests > 7 + 9
+
+
+@pytest.mark.parametrize("file", CONFIGS)
+def test_a_shipped_config_names_deployments_that_exist(file: str) -> None:
+    for application in applications(file):
+        names = set(bound(build(AppSettings.model_validate(application["args"]))))
+        assert {deployment["name"] for deployment in application["deployments"]} <= names
+
+
+@pytest.mark.parametrize("file", CONFIGS)
+def test_a_shipped_config_keeps_the_replicas_environment(file: str) -> None:
+    for application in applications(file):
+        assert application["runtime_env"]["env_vars"].items() >= REPLICA_ENVIRONMENT.items()
+
+
+def test_other_characters_than_serve_takes_are_replaced() -> None:
+    assert deployment_name("Model", "org/name:tag v1.0_x") == "Model-org-name-tag-v1.0_x"
