@@ -12,7 +12,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,12 +64,6 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with serving(ROOT / "serve_config.yaml") as server:
-        yield server
-
-
 def run(command: list[str], folder: Path) -> str:
     path = os.pathsep.join([str(folder), str(ROOT)])
     environment = os.environ | {"PYTHONPATH": path}
@@ -102,9 +95,11 @@ def test_what_needs_no_server(block: Block, saved: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", blocks("server"))
-def test_what_asks_the_default_server(block: Block, server: Server, tmp_path: Path) -> None:
+def test_what_asks_the_default_server(block: Block, default_server: Server, tmp_path: Path) -> None:
     assert ADDRESS in block.code
-    assert block.prints in run(block.command(block.code.replace(ADDRESS, server.url)), tmp_path)
+    assert block.prints in run(
+        block.command(block.code.replace(ADDRESS, default_server.url)), tmp_path
+    )
 
 
 @pytest.mark.slow
