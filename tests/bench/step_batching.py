@@ -136,9 +136,7 @@ async def measure(model: StepModel, path: abc.Callable[[Stepper], Steps], load: 
     metrics = LlmMetrics("bench")
     stepper = Stepper(watched, step_tokens=STEP_TOKENS, metrics=metrics)
     slots = model.capacity.slots
-    engine = TokenEngine(
-        stepper, path(stepper), Admission(slots, 0, 0), metrics, model.capacity.max_context
-    )
+    engine = TokenEngine(stepper, path(stepper), Admission(slots, 0, 0), metrics)
     began = time.perf_counter()
     counts = await asyncio.gather(*(_answer(engine, *item) for item in load.requests()))
     took = time.perf_counter() - began
@@ -200,7 +198,7 @@ def _real(source: str, slots: int) -> StepModel:
     )
     built = build_model(settings, LlmMetrics("bench"))
     assert isinstance(built, ServedSteps)
-    return built.model
+    return built.stepper.model
 
 
 def main() -> None:
