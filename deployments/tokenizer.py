@@ -6,10 +6,12 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 
 from configs.settings import ModelSettings
+from models.build import build_text
 from models.errors import EngineError, TooLong
 from models.request import ChatPrompt, GenerateRequest, TextPrompt
 from models.text.pipeline import Encoded
 
+MESSAGE = 64  # characters that a message is worth, beside its own
 SHORT_PROMPT = 4000  # characters; longer ones are encoded off the event loop
 THREADS = 4
 
@@ -18,8 +20,6 @@ class Tokenizer:
     """Encodes for one model. Knows nothing of engines but the longest prompt they take."""
 
     async def __init__(self, settings: ModelSettings) -> None:  # type: ignore[misc]
-        from models.build import build_text
-
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="encode")
         self._text = await asyncio.to_thread(build_text, settings)
 
@@ -41,10 +41,12 @@ class Tokenizer:
 
 
 def _characters(request: GenerateRequest) -> int:
+    """About what a request takes to encode; a message costs something even when it is empty."""
+    stops = sum(map(len, request.stop))
     match request.prompt:
         case ChatPrompt(messages):
-            return sum(len(str(message.get("content"))) for message in messages)
+            return stops + sum(MESSAGE + len(str(message)) for message in messages)
         case TextPrompt(text):
-            return len(text)
+            return stops + len(text)
         case _:
-            return 0
+            return stops
