@@ -17,7 +17,7 @@ from typing import Protocol
 from models.errors import Busy, Failed, Invalid, TooLong
 from models.events import FinishReason
 from models.metrics import LlmMetrics
-from models.request import SamplingParams
+from models.request import Grammar, SamplingParams
 from models.schedule.admission import Admission, Place
 from models.schedule.sequence import Sequence
 from models.stepper import Progress, Stepper
@@ -34,6 +34,7 @@ class TokenRequest:
     sampling: SamplingParams
     stop_ids: frozenset[int]
     n: int = 1
+    grammar: Grammar | None = None
 
 
 @dataclass(frozen=True, slots=True)
