@@ -130,27 +130,39 @@ class Stepper:
         step = self._flying[0]
         waited = self._thread.submit(lambda: step.launched.result().tokens())
         tokens = await asyncio.shield(asyncio.wrap_future(waited))
-        sampling = [chunk.sequence for chunk in step.chunks if chunk.samples]
+        sampling = [chunk for chunk in step.chunks if chunk.samples]
         if len(tokens) != len(sampling):
             raise ValueError(f"the model made {len(tokens)} tokens for {len(sampling)} sequences")
         self._measure(step)
-        for sequence, token in zip(sampling, tokens, strict=True):
-            if not sequence.ended:
-                self._apply(sequence, token)
+        for chunk, token in zip(sampling, tokens, strict=True):
+            if not chunk.sequence.ended:
+                self._apply(chunk, token)
         self._flying.popleft()
 
-    def _apply(self, sequence: Sequence, token: int) -> None:
+    def _apply(self, chunk: Chunk, token: int) -> None:
+        sequence = chunk.sequence
         sequence.pending -= 1
-        sequence.tokens.append(token)
         progress = self._progress.setdefault(sequence, Progress())
+        ruling = chunk.ruling and chunk.ruling.result()  # the step waited for it
+        if ruling and ruling.error:
+            progress.error = ruling.error
+        elif ruling and ruling.finished and token not in sequence.stop_ids:
+            progress.finish = FinishReason.STOP
+        else:
+            self._append(sequence, token, progress)
+        if progress.finish or progress.error:
+            self._end(sequence)
+
+    def _append(self, sequence: Sequence, token: int, progress: Progress) -> None:
+        sequence.tokens.append(token)
         if token in sequence.stop_ids:
             progress.finish, progress.stop_id = FinishReason.STOP, token
-        else:
-            progress.token_ids += (token,)
-            if len(sequence.tokens) >= sequence.max_length:
-                progress.finish = FinishReason.LENGTH
-        if progress.finish:
-            self._end(sequence)
+            return
+        progress.token_ids += (token,)
+        if len(sequence.tokens) >= sequence.max_length:
+            progress.finish = FinishReason.LENGTH
+        elif sequence.constraint:
+            sequence.constraint.advance(token)
 
     def _end(self, sequence: Sequence) -> None:
         self._release(self._scheduler.remove(sequence))
