@@ -100,7 +100,10 @@ class Stepper:
         """
         try:
             self._launch(self._depth)
-            await self._collect()
+            if self._flying:
+                await self._collect(self._flying[0])
+            else:
+                await self._wait_for_grammars()
             self._launch(1)
         except Exception as error:  # a model's or our own: it fails this step's sequences only
             await self._fail(error)
@@ -124,10 +127,7 @@ class Stepper:
             launched = self._thread.submit(self.model.launch, chunks)
             self._flying.append(_Step(chunks, launched, time.monotonic()))
 
-    async def _collect(self) -> None:
-        if not self._flying:
-            return
-        step = self._flying[0]
+    async def _collect(self, step: _Step) -> None:
         waited = self._thread.submit(lambda: step.launched.result().tokens())
         tokens = await asyncio.shield(asyncio.wrap_future(waited))
         sampling = [chunk for chunk in step.chunks if chunk.samples]
@@ -138,6 +138,13 @@ class Stepper:
             if not chunk.sequence.ended:
                 self._apply(chunk, token)
         self._flying.popleft()
+
+    async def _wait_for_grammars(self) -> None:
+        """Until one of those has caught up without which there is nothing to compute."""
+        late = [s.constraint.ruling for s in self._scheduler.live if s.constraint and not s.ready]
+        if late:
+            rulings = [asyncio.wrap_future(ruling) for ruling in late]
+            await asyncio.wait(rulings, return_when=asyncio.FIRST_COMPLETED)
 
     def _apply(self, chunk: Chunk, token: int) -> None:
         sequence = chunk.sequence

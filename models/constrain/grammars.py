@@ -20,7 +20,7 @@ CACHED = 128  # grammars
 COMPILE_S = 10.0  # longest wait; the limits below keep compiling far from it
 COMPILERS = 2
 FOLLOWERS = 4  # threads that follow answers; the library leaves the interpreter to others
-LIMITS = LLParserLimits(max_lexer_states=50_000, verbose_errors=False)
+LIMITS = LLParserLimits(max_lexer_states=50_000, step_max_items=20_000, verbose_errors=False)
 
 
 class Grammars:

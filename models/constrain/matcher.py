@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from concurrent.futures import Executor, Future
 
 from llguidance import LLMatcher
@@ -13,6 +14,9 @@ from models.request import Grammar
 from models.schedule.sequence import Ruling
 
 logger = logging.getLogger("stepserve")
+
+SLOW_S = 0.01  # for one ruling; most take a hundredth of it
+MOST_S = 0.2  # of a processor, for one ruling: ambiguous grammars grow with their answer
 
 
 class Matcher:
@@ -38,20 +42,35 @@ class Matcher:
         self._ends = frozenset(token_id for token_id in ends if token_id < width)
         self._width = width
         self._threads = threads
-        self._ruling = threads.submit(self._rule, None, None)
+        self._slow = False
+        self._ruling = threads.submit(self._rule, None, None, time.monotonic())
 
     @property
     def ruling(self) -> Future[Ruling]:
         return self._ruling
 
-    def advance(self, token_id: int) -> None:
-        self._ruling = self._threads.submit(self._rule, token_id, self._ruling)
+    @property
+    def late(self) -> bool:
+        return self._slow and not self._ruling.done()
 
-    def _rule(self, token_id: int | None, before: Future[Ruling] | None) -> Ruling:
+    def advance(self, token_id: int) -> None:
+        asked = time.monotonic()
+        self._ruling = self._threads.submit(self._rule, token_id, self._ruling, asked)
+
+    def _rule(self, token_id: int | None, before: Future[Ruling] | None, asked: float) -> Ruling:
         if before is not None:
             before.result()
+        ruling = self._guarded(token_id)
+        self._slow = time.monotonic() - asked > SLOW_S
+        return ruling
+
+    def _guarded(self, token_id: int | None) -> Ruling:
+        began = time.thread_time()
         try:
-            return self._judge(token_id)
+            ruling = self._judge(token_id)
+            if ruling.error is None and time.thread_time() - began > MOST_S:
+                return self._failed(refusal(self._grammar, "it takes too long to follow"))
+            return ruling
         except BaseException as error:  # a panic in the library is not an Exception
             logger.exception("a grammar could not be followed")
             return self._failed(Failed(f"The grammar could not be followed: {error}"))

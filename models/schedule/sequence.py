@@ -31,6 +31,11 @@ class Constraint(Protocol):
         """Of the token that comes next; computed elsewhere, and never fails."""
         ...
 
+    @property
+    def late(self) -> bool:
+        """Whether a step should rather do without this sequence than wait for the ruling."""
+        ...
+
     def advance(self, token_id: int) -> None:
         """This token came, by the last ruling. Returns at once."""
         ...
@@ -73,7 +78,7 @@ class Sequence:
     @property
     def ready(self) -> bool:
         """Whether what comes next can be planned: a grammar must first see the last token."""
-        return self.constraint is None or not self.pending
+        return self.constraint is None or not (self.pending or self.constraint.late)
 
     @property
     def generated(self) -> int:

@@ -7,7 +7,7 @@ import pytest
 
 from deployments.openai import chat, completions
 from deployments.openai.errors import ApiError
-from models.request import Grammar
+from models.request import Grammar, GrammarKind
 from tests.deployments.serving import HELLO
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
@@ -58,7 +58,9 @@ def parsed(**extra: Any) -> Grammar | None:
         ("ebnf", 'root ::= "a"', ("gbnf", 'root ::= "a"')),
     ],
 )
-def test_every_spelling_becomes_a_grammar(name: str, value: Any, grammar: Any) -> None:
+def test_every_spelling_becomes_a_grammar(
+    name: str, value: Any, grammar: tuple[GrammarKind, str]
+) -> None:
     assert parsed(**{name: value}) == Grammar(*grammar, name)
 
 
@@ -72,7 +74,7 @@ def test_every_spelling_becomes_a_grammar(name: str, value: Any, grammar: Any) -
         ("grammar", 'root ::= "a"', ("gbnf", 'root ::= "a"')),
     ],
 )
-def test_structured_outputs(key: str, value: Any, grammar: Any) -> None:
+def test_structured_outputs(key: str, value: Any, grammar: tuple[GrammarKind, str]) -> None:
     wish = {key: value, "disable_fallback": True, "disable_any_whitespace": False}
     assert parsed(structured_outputs=wish) == Grammar(*grammar, f"structured_outputs.{key}")
 
