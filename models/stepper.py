@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections import abc, deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 from models.errors import EngineError, Failed
@@ -22,6 +22,8 @@ from models.schedule.sequence import Chunk, Sequence
 from models.step.model import InFlight, StepModel
 
 logger = logging.getLogger("stepserve")
+
+WAIT_S = 0.02  # for late grammars, before others are asked whether they have come meanwhile
 
 
 @dataclass(slots=True)
@@ -128,7 +130,7 @@ class Stepper:
             self._flying.append(_Step(chunks, launched, time.monotonic()))
 
     async def _collect(self, step: _Step) -> None:
-        waited = self._thread.submit(lambda: step.launched.result().tokens())
+        waited = self._thread.submit(_outcome, step)
         tokens = await asyncio.shield(asyncio.wrap_future(waited))
         sampling = [chunk for chunk in step.chunks if chunk.samples]
         if len(tokens) != len(sampling):
@@ -140,17 +142,17 @@ class Stepper:
         self._flying.popleft()
 
     async def _wait_for_grammars(self) -> None:
-        """Until one of those has caught up without which there is nothing to compute."""
+        """Lets one of those catch up without which there is nothing to compute."""
         late = [s.constraint.ruling for s in self._scheduler.live if s.constraint and not s.ready]
         if late:
             rulings = [asyncio.wrap_future(ruling) for ruling in late]
-            await asyncio.wait(rulings, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(rulings, timeout=WAIT_S, return_when=asyncio.FIRST_COMPLETED)
 
     def _apply(self, chunk: Chunk, token: int) -> None:
         sequence = chunk.sequence
         sequence.pending -= 1
         progress = self._progress.setdefault(sequence, Progress())
-        ruling = chunk.ruling and chunk.ruling.result()  # the step waited for it
+        ruling = chunk.ruling and chunk.ruling.result()
         if ruling and ruling.error:
             progress.error = ruling.error
         elif ruling and ruling.finished and token not in sequence.stop_ids:
@@ -218,3 +220,10 @@ class Stepper:
             sequences=len(step.chunks),
             tokens=sum(chunk.count for chunk in step.chunks),
         )
+
+
+def _outcome(step: _Step) -> list[int]:
+    """The step's tokens, once it is known what grammars say of them: a model may not ask."""
+    tokens = step.launched.result().tokens()
+    wait([chunk.ruling for chunk in step.chunks if chunk.ruling])
+    return tokens

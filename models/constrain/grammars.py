@@ -29,9 +29,12 @@ class Grammars:
     ``width`` is the number of tokens that the model tells apart: that of its logits.
     """
 
-    def __init__(self, vocabulary: Callable[[], Vocabulary], width: int) -> None:
+    def __init__(
+        self, vocabulary: Callable[[], Vocabulary], width: int, *, compile_s: float = COMPILE_S
+    ) -> None:
         self._vocabulary = vocabulary
         self._width = width
+        self._compile_s = compile_s
         self._compilers = ThreadPoolExecutor(COMPILERS, thread_name_prefix="compile")
         self._followers = ThreadPoolExecutor(FOLLOWERS, thread_name_prefix="follow")
         self.compiled = 0
@@ -41,9 +44,10 @@ class Grammars:
         """A matcher for each of ``count`` answers, which end by ``ends``. Raises ``Invalid``."""
         compiled = asyncio.wrap_future(self._compiled(grammar))
         try:
-            matcher = await asyncio.wait_for(asyncio.shield(compiled), COMPILE_S)
+            matcher = await asyncio.wait_for(asyncio.shield(compiled), self._compile_s)
         except TimeoutError:
-            raise refusal(grammar, f"it takes longer than {COMPILE_S:g} s to compile") from None
+            reason = f"it takes longer than {self._compile_s:g} s to compile"
+            raise refusal(grammar, reason) from None
         except Invalid as error:
             raise Invalid(error.message, error.param) from None  # not the one that is kept
         return [self._follow(grammar, matcher, ends) for _ in range(count)]

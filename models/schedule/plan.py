@@ -58,7 +58,7 @@ class Scheduler:
             budget -= chunks[-1].count
             if budget == 0:
                 return chunks, preempted
-        for sequence in [s for s in self.live if s.slot is None]:
+        for sequence in [s for s in self.live if s.slot is None and s.ready]:
             if budget == 0 or not self._admit(sequence):
                 break  # in order of arrival: nobody overtakes the one that does not fit
             chunks.append(self._chunk(sequence, budget, admitted=True))

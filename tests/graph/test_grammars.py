@@ -20,7 +20,11 @@ SCHEMA = {
     "additionalProperties": False,
 }
 FORMAT = {"type": "json_schema", "json_schema": {"name": "s", "strict": True, "schema": SCHEMA}}
-BODY = {"max_tokens": 200, "messages": [{"role": "user", "content": "hi"}], "model": "babbling"}
+BODY: dict[str, Any] = {
+    "max_tokens": 200,
+    "messages": [{"role": "user", "content": "hi"}],
+    "model": "babbling",
+}
 
 
 async def post(graph: RunningGraph, path: str = "chat/completions", **body: Any) -> httpx.Response:
@@ -46,7 +50,7 @@ async def test_a_streamed_answer(graph: RunningGraph) -> None:
 
 
 async def test_completions(graph: RunningGraph) -> None:
-    body = {"model": "babbling", "prompt": ["a", "b"], "max_tokens": 20}
+    body: dict[str, Any] = {"model": "babbling", "prompt": ["a", "b"], "max_tokens": 20}
     answer = await post(graph, "completions", **body, guided_choice=["yes", "no"])
     assert {choice["text"] for choice in answer.json()["choices"]} <= {"yes", "no"}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -203,4 +204,18 @@ async def test_each_grammar_is_compiled_once_and_few_are_kept() -> None:
         await grammars.start(Grammar("choice", json.dumps([str(number)])), ENDS, 1)
     assert grammars.kept == CACHED
     assert len(asked) == 1
+    grammars.close()
+
+
+async def test_nobody_waits_long_for_a_grammar_to_compile() -> None:
+    go_on = threading.Event()
+
+    def vocabulary() -> Any:
+        go_on.wait()
+        return TEXT.vocabulary()
+
+    grammars = Grammars(vocabulary, TEXT.vocab_size, compile_s=0.01)
+    with pytest.raises(Invalid, match=r"longer than 0\.01 s"):
+        await grammars.start(Grammar("regex", "a"), ENDS, 1)
+    go_on.set()
     grammars.close()
