@@ -11,7 +11,7 @@ from typing import Any
 
 from deployments.wire import Item
 from models.engine import LlmEngine
-from models.errors import EngineError, Failed
+from models.errors import EngineError, Failed, Invalid
 from models.events import Event, Finished, FinishReason, Started, Text
 from models.metrics import LlmMetrics
 from models.request import GenerateRequest
@@ -61,6 +61,8 @@ class ServedEvents:
         self._last_progress = time.monotonic()
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
+        if request.grammar and not getattr(self._engine, "follows_grammars", False):
+            raise Invalid("This model follows no grammars.", request.grammar.param)
         if not self._live:
             self._last_progress = time.monotonic()
         self._live += 1

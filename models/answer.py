@@ -74,4 +74,5 @@ def token_request(request: GenerateRequest, encoded: Encoded) -> TokenRequest:
         sampling=request.sampling,
         stop_ids=frozenset(encoded.stop_ids),
         n=request.n,
+        grammar=request.grammar,
     )

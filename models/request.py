@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from models.errors import Invalid
 
@@ -94,6 +94,23 @@ class TokenPrompt:
 Prompt = ChatPrompt | TextPrompt | TokenPrompt
 
 
+GrammarKind = Literal["json_object", "json_schema", "regex", "choice", "lark", "gbnf"]
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """What every answer must be, whole: an answer that ends with ``stop`` matches it.
+
+    ``source`` is the text of a JSON schema, a regular expression, a JSON array of strings to
+    choose from, or a grammar; it is not looked at for ``json_object``. ``param`` is blamed for a
+    grammar that cannot be compiled, as its caller spells it.
+    """
+
+    kind: GrammarKind
+    source: str = ""
+    param: str = "response_format"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateRequest:
     """One prompt, ``n`` choices of an answer to it. ``stop`` strings keep the caller's spelling."""
@@ -103,6 +120,7 @@ class GenerateRequest:
     sampling: SamplingParams = field(default_factory=SamplingParams)
     stop: tuple[str, ...] = ()
     n: int = 1
+    grammar: Grammar | None = None
 
     def __post_init__(self) -> None:
         _within("n", self.n, 1, MAX_CHOICES)

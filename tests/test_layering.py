@@ -25,6 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "models.engine": TYPES,
     "models.schedule": TYPES,
     "models.text": TYPES,
+    "models.constrain": {*TYPES, "models.text.pipeline", "models.schedule.sequence"},
     "models.step": {"models.schedule.sequence", "models.errors"},
     "models": {"configs.", "models."},
     "deployments.openai": {"models.errors", "models.request", "models.events"},
@@ -37,6 +38,7 @@ FORBIDDEN: dict[str, set[str]] = {
     "models": {"ray", "starlette", "fastapi"},
     "models.schedule": {*HEAVY, "ray", "pydantic", "tokenizers", "numpy"},
     "models.text": {*HEAVY, "ray", "pydantic"},
+    "models.constrain": {*HEAVY, "ray", "pydantic"},
     "deployments": HEAVY,
     "deployments.openai": {*HEAVY, "ray"},
 }

@@ -11,6 +11,7 @@ from deployments.openai.form import Chunks, Heading, Totals
 from deployments.openai.messages import parse_messages
 from deployments.openai.parameters import CHAT_NEUTRAL, check_extras
 from deployments.openai.sse import dumps, quote
+from deployments.openai.structured import take_grammar
 from models.events import Finished
 from models.request import ChatPrompt
 
@@ -26,9 +27,11 @@ class ChatBody(GenerationBody):
 def parse(data: Mapping[str, Any], id: str) -> Call:
     """Raises ``ApiError`` or ``Invalid``."""
     body = validated(ChatBody, data)
-    check_extras(body.model_extra or {}, CHAT_NEUTRAL)
+    extras = dict(body.model_extra or {})
+    grammar = take_grammar(extras)
+    check_extras(extras, CHAT_NEUTRAL)
     prompt = ChatPrompt(parse_messages(body.messages))
-    return make_call(body, id, [prompt], _max_tokens(body))
+    return make_call(body, id, [prompt], _max_tokens(body), grammar)
 
 
 def _max_tokens(body: ChatBody) -> int | None:

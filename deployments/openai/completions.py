@@ -10,6 +10,7 @@ from deployments.openai.errors import invalid, kind, wrong_type
 from deployments.openai.form import Chunks, Heading, Totals
 from deployments.openai.parameters import COMPLETIONS_NEUTRAL, check_extras, unsupported
 from deployments.openai.sse import dumps, quote
+from deployments.openai.structured import take_grammar
 from models.events import Finished
 from models.request import Prompt, TextPrompt, TokenPrompt
 
@@ -26,11 +27,13 @@ class CompletionsBody(GenerationBody):
 def parse(data: Mapping[str, Any], id: str) -> Call:
     """Raises ``ApiError`` or ``Invalid``."""
     body = validated(CompletionsBody, data)
-    check_extras(body.model_extra or {}, COMPLETIONS_NEUTRAL)
+    extras = dict(body.model_extra or {})
+    grammar = take_grammar(extras)
+    check_extras(extras, COMPLETIONS_NEUTRAL)
     if body.best_of not in (None, body.n or 1):
         raise unsupported("best_of")
     limit = MAX_TOKENS if body.max_tokens is None else body.max_tokens
-    return make_call(body, id, parse_prompt(body.prompt), limit)
+    return make_call(body, id, parse_prompt(body.prompt), limit, grammar)
 
 
 def parse_prompt(value: Any) -> list[Prompt]:

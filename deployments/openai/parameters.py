@@ -14,6 +14,7 @@ from deployments.openai.errors import ApiError, invalid, unknown
 # Nothing in the answer depends on these.
 HARMLESS = frozenset(
     {
+        "guided_decoding_backend",
         "metadata",
         "parallel_tool_calls",
         "priority",
@@ -41,10 +42,7 @@ NEUTRAL: Mapping[str, Collection[Any]] = {
     "continue_final_message": (False,),
     "early_stopping": (False,),
     "echo": (False,),
-    "guided_choice": EMPTY,
-    "guided_grammar": NOTHING,
-    "guided_json": NOTHING,
-    "guided_regex": NOTHING,
+    "guided_whitespace_pattern": NOTHING,
     "include_stop_str_in_output": (False,),
     "length_penalty": (1,),
     "logits_processors": EMPTY,
@@ -53,7 +51,6 @@ NEUTRAL: Mapping[str, Collection[Any]] = {
     "return_tokens_as_token_ids": (False,),
     "skip_special_tokens": (True,),
     "spaces_between_special_tokens": (True,),
-    "structured_outputs": EMPTY,
     "truncate_prompt_tokens": NOTHING,
     "use_beam_search": (False,),
     "verbosity": ("medium",),
@@ -73,7 +70,6 @@ CHAT_NEUTRAL: Mapping[str, Collection[Any]] = {
     "moderation": NOTHING,
     "prediction": NOTHING,
     "reasoning_effort": ("none",),
-    "response_format": ({"type": "text"},),
     "tool_choice": ("none", "auto"),
     "tools": EMPTY,
     "top_logprobs": (0,),
@@ -84,7 +80,6 @@ COMPLETIONS_NEUTRAL: Mapping[str, Collection[Any]] = {
     **NEUTRAL,
     "add_special_tokens": (True,),
     "logprobs": NOTHING,
-    "response_format": ({"type": "text"},),
     "suffix": ("",),
 }
 

@@ -34,6 +34,15 @@ class Encoded:
     continues: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """What a grammar must know of a tokenizer: its JSON, how many ids, which end."""
+
+    tokenizer: str
+    size: int
+    eos: frozenset[int]
+
+
 class TextPipeline:
     """A tokenizer and a chat template. Immutable: may be used from several threads at once.
 
@@ -82,6 +91,11 @@ class TextPipeline:
             special_tokens={"bos_token": BOS, "eos_token": END},
             chat_template=_override(chat_template) or CHAT_TEMPLATE,
         )
+
+    def vocabulary(self) -> Vocabulary:
+        """For grammars over this tokenizer's tokens."""
+        size = max(self.vocab_size, 1 + max(self._tokenizer.get_vocab().values()))
+        return Vocabulary(self._tokenizer.to_str(), size, self.eos_token_ids)
 
     def encode(self, request: GenerateRequest) -> Encoded:
         """Raises ``Invalid``: ids that the model does not know, a template's own message."""

@@ -65,8 +65,6 @@ async def test_neutral_values_pass(app: Starlette, extra: dict[str, Any]) -> Non
     [
         ("logprobs", True),
         ("top_logprobs", 2),
-        ("response_format", {"type": "json_object"}),
-        ("response_format", {"type": "json_schema", "json_schema": {}}),
         ("tools", [TOOL]),
         ("tool_choice", "required"),
         ("tool_choice", TOOL),
@@ -78,9 +76,6 @@ async def test_neutral_values_pass(app: Starlette, extra: dict[str, Any]) -> Non
         ("web_search_options", {}),
         ("moderation", {"model": "m"}),
         ("reasoning_effort", "high"),
-        ("guided_json", {}),
-        ("guided_regex", "a+"),
-        ("structured_outputs", {"regex": "a"}),
         ("use_beam_search", True),
         ("length_penalty", True),
         ("echo", True),
@@ -95,6 +90,25 @@ async def test_what_would_change_the_answer_is_refused(
 ) -> None:
     error = await refused(app, param, **{param: value})
     assert error["code"] == "unsupported_parameter"
+
+
+@pytest.mark.parametrize(
+    ("param", "value"),
+    [
+        ("response_format", {"type": "json_object"}),
+        ("response_format", {"type": "json_schema", "json_schema": {}}),
+        ("guided_json", {}),
+        ("regex", "a+"),
+    ],
+)
+async def test_a_grammar_that_the_engine_does_not_follow_is_refused(
+    app: Starlette, param: str, value: Any
+) -> None:
+    error = await refused(app, param, **{param: value})
+    assert "follows no grammars" in error["message"]
+    for stream in (True, False):
+        answer = await complete(app, **{param: value}, stream=stream)
+        assert answer.status_code == 400
 
 
 async def test_the_unknown_is_refused(app: Starlette) -> None:
