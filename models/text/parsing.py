@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from models.events import Reasoning, Text, ToolCall
-from models.request import ToolChoice
+from models.request import ChatPrompt, GenerateRequest, Grammar
 from models.text import harmony
 from models.text import reasoning as reasons
 from models.text.harmony import HarmonyParser
@@ -15,6 +15,7 @@ from models.text.reasoning import ReasoningFormat, ReasoningParser
 from models.text.tools import formats as tools
 from models.text.tools.calls import Functions
 from models.text.tools.formats import ToolFormat
+from models.text.tools.grammar import JSON_KINDS, SpecialId, whole_grammar
 from models.text.tools.parser import ToolParser
 
 Part = Reasoning | Text | ToolCall
@@ -48,6 +49,18 @@ class AnswerParser(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Reading:
+    """How the text of one answer is read.
+
+    ``markers`` must show in it though they are special tokens; ``opened`` tells whether the prompt
+    ends inside of reasoning.
+    """
+
+    markers: frozenset[str] = frozenset()
+    opened: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Formats:
     """How one model writes its reasoning and its calls. ``channels``: as gpt-oss, both in one."""
 
@@ -60,43 +73,75 @@ class Formats:
         """Whether answers hold reasoning."""
         return self.channels or self.reasoning is not None
 
-    def markers(self, *, with_tools: bool) -> frozenset[str]:
-        """What a parser must see in the text, special tokens too."""
+    def reading(self, prompt: ChatPrompt, end: str) -> Reading:
+        """Of the answer to a prompt, whose text ends with ``end``."""
+        opened = False
+        if self.reasoning is not None and prompt.continue_final_message:
+            opened = self.reasoning.continues(str(prompt.messages[-1].get("content")))
+        elif self.reasoning is not None:
+            opened = self.reasoning.is_open(end)
+        return Reading(self._markers(with_tools=bool(prompt.tools)), opened)
+
+    def parser(
+        self, request: GenerateRequest, choice: int = 0, *, opened: bool = False
+    ) -> AnswerParser | None:
+        """For one choice; None if all of its text is content."""
+        functions, parallel = functions_of(request), request.tool_choice.parallel
+        if not isinstance(request.prompt, ChatPrompt) or not (functions or self.reasons):
+            return None
+        if self.channels and not _is_constrained(request):
+            return HarmonyParser(functions, choice, parallel=parallel)
+        form = self._reasoning_of(request)
+        reasoning = ReasoningParser(form, opened=opened) if form else None
+        format = self._tools_of(request)
+        calls = ToolParser(format, functions, choice, parallel=parallel) if functions else None
+        return ReasonedParser(reasoning, calls, choice)
+
+    def grammar(
+        self, request: GenerateRequest, reading: Reading, special_id: SpecialId
+    ) -> Grammar | None:
+        """What the whole answer must match, its reasoning and its calls included."""
+        if not isinstance(request.prompt, ChatPrompt):
+            return request.grammar
+        return whole_grammar(
+            request,
+            functions_of(request),
+            self._tools_of(request),
+            self._reasoning_of(request),
+            opened=reading.opened,
+            special_id=special_id,
+        )
+
+    def _markers(self, *, with_tools: bool) -> frozenset[str]:
         if self.channels:
             return frozenset(harmony.MARKERS)
         reasoning = {self.reasoning.begin, self.reasoning.end} if self.reasoning else set()
         return frozenset(reasoning) | (self.tools.markers if with_tools else frozenset())
 
-    def is_open(self, prompt: str) -> bool:
-        """Whether a prompt ends inside of reasoning."""
-        return self.reasoning is not None and self.reasoning.is_open(prompt)
+    def _reasoning_of(self, request: GenerateRequest) -> ReasoningFormat | None:
+        """Nothing comes before an answer that is no JSON but matches a grammar."""
+        grammar, required = request.grammar, request.tool_choice.mode == "required"
+        if grammar is None or required or grammar.kind in JSON_KINDS:
+            return self.reasoning
+        return None
 
-    def continues(self, answer: str) -> bool:
-        """Whether an answer so far ends inside of reasoning."""
-        return self.reasoning is not None and self.reasoning.continues(answer)
-
-    def parser(
-        self,
-        functions: Functions,
-        tool_choice: ToolChoice,
-        choice: int = 0,
-        *,
-        opened: bool = False,
-    ) -> AnswerParser:
-        """For one choice. Required calls are plain JSON, whatever the model's own format."""
-        required, parallel = tool_choice.mode == "required", tool_choice.parallel
-        if self.channels and not required:
-            return HarmonyParser(functions, choice, parallel=parallel)
-        reasoning = ReasoningParser(self.reasoning, opened=opened) if self.reasoning else None
-        format = tools.JSON if required else self.tools
-        calls = ToolParser(format, functions, choice, parallel=parallel) if functions else None
-        return ReasonedParser(reasoning, calls, choice)
+    def _tools_of(self, request: GenerateRequest) -> ToolFormat:
+        """Under a grammar, plain JSON where the model's own format has no grammar."""
+        is_own = self.tools.written is not None or not _is_constrained(request)
+        return self.tools if is_own else tools.JSON
 
 
-def functions_of(definitions: Iterable[Mapping[str, Any]]) -> Functions:
-    """OpenAI's function tools as the schemas of their arguments by name."""
-    functions = [tool["function"] for tool in definitions]
+def functions_of(request: GenerateRequest) -> Functions:
+    """The schemas of the arguments by name, of the functions that may be called."""
+    prompt = request.prompt
+    functions = (
+        [tool["function"] for tool in prompt.tools] if isinstance(prompt, ChatPrompt) else []
+    )
     return {one["name"]: one.get("parameters") or {} for one in functions}
+
+
+def _is_constrained(request: GenerateRequest) -> bool:
+    return request.grammar is not None or request.tool_choice.mode == "required"
 
 
 def find_formats(template: str, reasoning: str = "auto", tool_format: str = "auto") -> Formats:

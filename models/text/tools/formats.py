@@ -11,13 +11,29 @@ from models.text.tools.tagged import TaggedCall, Tags
 
 
 @dataclass(frozen=True, slots=True)
+class Written:
+    """The text around calls that are written under a grammar.
+
+    A call is ``before``, an object with the name and under ``key`` the arguments, ``after``.
+    Several have ``between`` between them, and ``around`` around all.
+    """
+
+    before: str = ""
+    after: str = ""
+    between: str = ", "
+    around: tuple[str, str] | None = ("[", "]")
+    key: str = "arguments"
+
+
+@dataclass(frozen=True, slots=True)
 class ToolFormat:
     """Markers are text, whether they are special tokens of a vocabulary or not.
 
     ``template`` is what the chat templates of such models contain, one of them. A call is a JSON
     object, or has its name in a ``head`` before its arguments, or its parts in ``tags``; the head
-    may contain ``inner`` markers. ``bare``: a call may begin the answer without a marker. Some
-    templates want ids of a certain length.
+    may contain ``inner`` markers. ``bare``: a call may begin the answer without a marker. Under a
+    grammar calls are ``written`` so; None: as plain JSON. Some templates want ids of a certain
+    length.
     """
 
     template: tuple[str, ...]
@@ -27,6 +43,7 @@ class ToolFormat:
     head: re.Pattern[str] | None = None
     tags: Tags | None = None
     bare: bool = False
+    written: Written | None = None
     id_length: int | None = None
 
     @property
@@ -49,6 +66,7 @@ JSON = ToolFormat(
     begins=("<tool_call>", "```json"),
     ends=("</tool_call>", "```"),
     bare=True,
+    written=Written(),
 )
 
 # In the order in which a template is asked for them.
@@ -94,11 +112,13 @@ FORMATS: Mapping[str, ToolFormat] = {
         template=("<tool_call>",),
         begins=("<tool_call>",),
         ends=("</tool_call>",),
+        written=Written("<tool_call>\n", "\n</tool_call>", "\n", None),
     ),
     "llama": ToolFormat(
         template=("<|python_tag|>", "<|start_header_id|>"),
         begins=("<|python_tag|>",),
         bare=True,
+        written=Written(between="; ", around=None, key="parameters"),
     ),
     "json": JSON,
 }

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from models.events import Reasoning, Text, ToolCall
-from models.text.parsing import AnswerParser, Part
+from models.text.parsing import AnswerParser, Part, ReasonedParser
+from models.text.tools.formats import FORMATS
+from models.text.tools.parser import ToolParser
 
 FUNCTIONS: dict[str, dict[str, Any]] = {
     "get_weather": {
@@ -22,6 +24,11 @@ FUNCTIONS: dict[str, dict[str, Any]] = {
 }
 
 Said = list[tuple[str, ...]]
+
+
+def calling(name: str) -> Callable[[], AnswerParser]:
+    """Makes parsers of one format of calls."""
+    return lambda: ReasonedParser(None, ToolParser(FORMATS[name], FUNCTIONS))
 
 
 def said(parts: Iterable[Part]) -> Said:

@@ -6,10 +6,8 @@ import json
 
 import pytest
 
-from models.request import ToolChoice
-from models.text.parsing import Formats
 from models.text.tools.formats import FORMATS, find_format
-from tests.models.text.saying import FUNCTIONS, Said, say
+from tests.models.text.saying import Said, calling, say
 
 PARIS = '{"city": "Paris"}'
 CALL = ("call", "get_weather", PARIS)
@@ -96,15 +94,13 @@ ANSWERS: list[tuple[str, str, Said]] = [
 
 @pytest.mark.parametrize(("name", "answer", "expected"), ANSWERS)
 def test_an_answer_is_read_however_it_is_cut(name: str, answer: str, expected: Said) -> None:
-    formats = Formats(None, FORMATS[name])
-    assert say(lambda: formats.parser(FUNCTIONS, ToolChoice()), answer) == expected
+    assert say(calling(name), answer) == expected
 
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_text_without_calls_is_content_as_it_is(name: str) -> None:
     text = '  Look: [1], {"a": 1}; a <b> ``` x\n\n- y, \n'
-    formats = Formats(None, FORMATS[name])
-    assert say(lambda: formats.parser(FUNCTIONS, ToolChoice()), text) == [("text", text)]
+    assert say(calling(name), text) == [("text", text)]
 
 
 @pytest.mark.parametrize("name", ["glm", "qwen_coder"])
@@ -126,8 +122,7 @@ def test_tagged_values_follow_the_schema(name: str) -> None:
         "glm": f"<tool_call>get_weather\n{body}</tool_call>",
         "qwen_coder": f"<tool_call>\n<function=get_weather>\n{body}</function>\n</tool_call>",
     }[name]
-    formats = Formats(None, FORMATS[name])
-    ((_, _, arguments),) = say(lambda: formats.parser(FUNCTIONS, ToolChoice()), answer)
+    ((_, _, arguments),) = say(calling(name), answer)
     expected = {"city": "7", "days": 7, "unit": "C", "zip": None, "more": {"a": [1]}, "why": "so"}
     assert json.loads(arguments) == expected
 
@@ -135,9 +130,7 @@ def test_tagged_values_follow_the_schema(name: str) -> None:
 def test_a_tagged_value_keeps_its_lines_and_quotes() -> None:
     value = '\n  def f():\n    return "<b>"\n'
     answer = f"<tool_call>\n<function=get_weather>\n<parameter=city>\n{value}\n</parameter>\n"
-    formats = Formats(None, FORMATS["qwen_coder"])
-    parser = lambda: formats.parser(FUNCTIONS, ToolChoice())  # noqa: E731
-    ((_, _, arguments),) = say(parser, answer + "</function>\n</tool_call>")
+    ((_, _, arguments),) = say(calling("qwen_coder"), answer + "</function>\n</tool_call>")
     assert json.loads(arguments) == {"city": value}
 
 

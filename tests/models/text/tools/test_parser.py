@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.events import Text, ToolCall
-from models.text.parsing import AnswerParser, ReasonedParser
 from models.text.tools.calls import CERTAIN
 from models.text.tools.formats import FORMATS
 from models.text.tools.parser import ToolParser
-from tests.models.text.saying import FUNCTIONS, Said, said, say
+from tests.models.text.saying import FUNCTIONS, Said, calling, said, say
 
 NOW = ("call", "now", "{}")
-
-
-def parser(name: str, *, parallel: bool = True) -> Callable[[], AnswerParser]:
-    format = FORMATS[name]
-    return lambda: ReasonedParser(None, ToolParser(format, FUNCTIONS, parallel=parallel))
 
 
 @pytest.mark.parametrize(
@@ -47,7 +40,7 @@ def parser(name: str, *, parallel: bool = True) -> Callable[[], AnswerParser]:
     ],
 )
 def test_what_is_no_call_is_content(text: str) -> None:
-    assert say(parser("hermes"), text) == [("text", text)]
+    assert say(calling("hermes"), text) == [("text", text)]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +60,7 @@ def test_what_is_no_call_is_content(text: str) -> None:
     ],
 )
 def test_nor_is_it_in_other_formats(name: str, text: str) -> None:
-    assert say(parser(name), text) == [("text", text)]
+    assert say(calling(name), text) == [("text", text)]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +95,7 @@ def test_nor_is_it_in_other_formats(name: str, text: str) -> None:
     ],
 )
 def test_a_call_and_what_is_around_it(text: str, expected: Said) -> None:
-    assert say(parser("hermes"), text) == expected
+    assert say(calling("hermes"), text) == expected
 
 
 def test_long_arguments_come_as_they_are_written() -> None:
@@ -127,15 +120,15 @@ def test_long_arguments_that_break_are_passed_on(name: str, head: str, end: str)
     arguments = '{"a": "' + "x" * CERTAIN + '", b: 1'
     rest = [("text", "more")] if end else []
     text = head + arguments + end + "more" * bool(end)
-    assert say(parser(name), text) == [("call", "now", arguments), *rest]
+    assert say(calling(name), text) == [("call", "now", arguments), *rest]
 
 
 def test_arguments_that_are_cut_off_are_passed_on_if_long() -> None:
     arguments = '{"a": "' + "x" * CERTAIN
     text = '<tool_call>{"name": "now", "arguments": ' + arguments
-    assert say(parser("hermes"), text) == [("call", "now", arguments)]
+    assert say(calling("hermes"), text) == [("call", "now", arguments)]
     tagged = "<tool_call>get_weather<arg_key>city</arg_key><arg_value>Par"
-    assert say(parser("glm"), tagged) == [("call", "get_weather", '{"city": "Par')]
+    assert say(calling("glm"), tagged) == [("call", "get_weather", '{"city": "Par')]
 
 
 def test_without_parallel_calls_the_first_is_the_end() -> None:
@@ -170,4 +163,4 @@ WORDS = ["<tool_call>", "</tool_call>", '{"name": "now"', ', "arguments": {}', "
 @settings(deadline=None)
 @given(st.lists(st.sampled_from(WORDS), max_size=12), st.sampled_from(sorted(FORMATS)))
 def test_any_text_is_read_alike_however_it_is_cut(words: list[str], name: str) -> None:
-    say(parser(name), "".join(words))
+    say(calling(name), "".join(words))
