@@ -44,8 +44,9 @@ def _characters(request: GenerateRequest) -> int:
     """About what a request takes to encode; a message costs something even when it is empty."""
     stops = sum(map(len, request.stop))
     match request.prompt:
-        case ChatPrompt(messages):
-            return stops + sum(MESSAGE + len(str(message)) for message in messages)
+        case ChatPrompt(messages, tools, documents):
+            parts = (*messages, *tools, *documents)
+            return stops + sum(MESSAGE + len(str(part)) for part in parts)
         case TextPrompt(text):
             return stops + len(text)
         case _:

@@ -59,8 +59,17 @@ def build_text(settings: ModelSettings) -> TextPipeline:
     """The text half of a model, without torch."""
     source = settings.tokenizer or settings.source or "bytes"
     if source == "bytes":
-        return TextPipeline.bytes(settings.chat_template)
-    return TextPipeline.load(resolve(source, weights=False), settings.chat_template)
+        return TextPipeline.bytes(
+            settings.chat_template,
+            reasoning=settings.reasoning,
+            tool_format=settings.tool_format,
+        )
+    return TextPipeline.load(
+        resolve(source, weights=False),
+        settings.chat_template,
+        reasoning=settings.reasoning,
+        tool_format=settings.tool_format,
+    )
 
 
 def build_scheduled(settings: ModelSettings) -> Scheduled:

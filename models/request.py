@@ -62,13 +62,25 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """Messages for the model's chat template, as plain JSON values (``role``, ``content``, …)."""
+    """Messages for the model's chat template, as plain JSON values (``role``, ``content``, …).
+
+    ``tools`` are OpenAI's function tools, their names distinct; ``template_kwargs`` more variables
+    of the template. With ``continue_final_message`` the answer goes on with the last message.
+    """
 
     messages: tuple[Mapping[str, Any], ...]
+    tools: tuple[Mapping[str, Any], ...] = ()
+    documents: tuple[Mapping[str, Any], ...] = ()
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
 
     def __post_init__(self) -> None:
         if not self.messages:
             raise Invalid("messages must hold at least one message.", "messages")
+        if self.continue_final_message and self.add_generation_prompt:
+            message = "continue_final_message needs add_generation_prompt to be false."
+            raise Invalid(message, "continue_final_message")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +123,19 @@ class Grammar:
     param: str = "response_format"
 
 
+@dataclass(frozen=True, slots=True)
+class ToolChoice:
+    """Whether the answer may (``auto``) or must (``required``) call the prompt's tools.
+
+    ``name`` is the one function that a required call must be of. Without ``parallel`` there is at
+    most one call.
+    """
+
+    mode: Literal["auto", "required"] = "auto"
+    name: str | None = None
+    parallel: bool = True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateRequest:
     """One prompt, ``n`` choices of an answer to it. ``stop`` strings keep the caller's spelling."""
@@ -121,6 +146,7 @@ class GenerateRequest:
     stop: tuple[str, ...] = ()
     n: int = 1
     grammar: Grammar | None = None
+    tool_choice: ToolChoice = ToolChoice()
 
     def __post_init__(self) -> None:
         _within("n", self.n, 1, MAX_CHOICES)

@@ -16,7 +16,6 @@ HARMLESS = frozenset(
     {
         "guided_decoding_backend",
         "metadata",
-        "parallel_tool_calls",
         "priority",
         "prompt_cache_key",
         "prompt_cache_options",
@@ -35,11 +34,9 @@ EMPTY: tuple[Any, ...] = ([], {})
 
 # The values that ask for what is done anyway, of parameters that are not supported.
 NEUTRAL: Mapping[str, Collection[Any]] = {
-    "add_generation_prompt": (True,),
     "allowed_token_ids": EMPTY,
     "bad_words": EMPTY,
     "cache_salt": NOTHING,
-    "continue_final_message": (False,),
     "early_stopping": (False,),
     "echo": (False,),
     "guided_whitespace_pattern": NOTHING,
@@ -61,25 +58,23 @@ CHAT_NEUTRAL: Mapping[str, Collection[Any]] = {
     "add_special_tokens": (False,),
     "audio": NOTHING,
     "chat_template": NOTHING,
-    "chat_template_kwargs": EMPTY,
-    "documents": EMPTY,
     "function_call": ("none", "auto"),
     "functions": EMPTY,
     "logprobs": (False,),
     "modalities": (["text"],),
     "moderation": NOTHING,
     "prediction": NOTHING,
-    "reasoning_effort": ("none",),
-    "tool_choice": ("none", "auto"),
-    "tools": EMPTY,
     "top_logprobs": (0,),
     "web_search_options": NOTHING,
 }
 
 COMPLETIONS_NEUTRAL: Mapping[str, Collection[Any]] = {
     **NEUTRAL,
+    "add_generation_prompt": (True,),
     "add_special_tokens": (True,),
+    "continue_final_message": (False,),
     "logprobs": NOTHING,
+    "parallel_tool_calls": (True, False),
     "suffix": ("",),
 }
 

@@ -9,9 +9,11 @@ from models.text.pipeline import TextPipeline
 from tests.models.step.tiny import served, tiny
 
 
-def babbling(*, launch_ahead: bool = False, **wishes: Any) -> StepModel:
-    """``launch_ahead`` as on a GPU; ``wishes`` as of ``served``."""
-    model = tiny("llama", vocab_size=TextPipeline.bytes().vocab_size, max_position_embeddings=512)
+def babbling(*, launch_ahead: bool = False, context: int = 512, **wishes: Any) -> StepModel:
+    """``launch_ahead`` as on a GPU; ``context`` in tokens; ``wishes`` as of ``served``."""
+    model = tiny(
+        "llama", vocab_size=TextPipeline.bytes().vocab_size, max_position_embeddings=context
+    )
     step_model = served(model, **wishes)
     step_model.launch_ahead = launch_ahead
     return step_model
