@@ -59,7 +59,10 @@ class Ingress:
         self._engines: dict[str, RemoteEngine] = {}
         for model, tokenizer, handle in zip(settings.models, tokenizers, models, strict=True):
             text = await asyncio.to_thread(build_text, model)
-            self._engines[model.name] = RemoteEngine(model.name, tokenizer, handle, text)
+            guessed = model.tokenizer is None and model.source is None
+            self._engines[model.name] = RemoteEngine(
+                model.name, tokenizer, handle, text, guessed=guessed
+            )
         keys = bool(settings.api_keys or settings.api_keys_file)
         self._announcing = asyncio.create_task(announce(self._engines.values(), keys=keys))
 

@@ -21,6 +21,7 @@ from deployments.openai.catalog import model_entry, model_list, model_not_found
 from deployments.openai.errors import ApiError, engine_error
 from deployments.probes import Probes
 from deployments.status import Status
+from deployments.tokenization import Tokenization
 from models.engine import LlmEngine
 from models.errors import EngineError
 
@@ -44,10 +45,19 @@ def create_app(
     status = Status(probes)
     chat = Generation(CHAT, engines, settings)
     completions = Generation(COMPLETIONS, engines, settings)
+    tokens = Tokenization(engines, settings)
+    asked = {
+        "/tokenize": tokens.tokenize,
+        "/detokenize": tokens.detokenize,
+        "/v1/tokenize": tokens.tokenize,
+        "/v1/detokenize": tokens.detokenize,
+        "/v1/chat/completions/input_tokens": tokens.count_chat,
+    }
     app = Starlette(
         routes=[
             Route("/v1/chat/completions", chat, methods=["POST"], middleware=guard),
             Route("/v1/completions", completions, methods=["POST"], middleware=guard),
+            *(Route(path, it, methods=["POST"], middleware=guard) for path, it in asked.items()),
             Route("/v1/models", models.list, middleware=guard),
             Route("/v1/models/{id:path}", models.retrieve, middleware=guard),
             Route("/metrics", status.metrics, middleware=guard),

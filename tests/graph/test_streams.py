@@ -10,7 +10,7 @@ import pytest
 
 from models.errors import Busy, Invalid, TooLong
 from models.events import Finished, FinishReason, Started, Text
-from models.request import GenerateRequest, TokenPrompt
+from models.request import GenerateRequest, TextPrompt, TokenPrompt
 from tests.graph.asking import (
     answer_to,
     ask,
@@ -88,3 +88,23 @@ async def test_readiness_and_metrics_are_served_over_all_models(graph: RunningGr
     for model in ("recall", "fragile", "crash"):
         assert f'stepserve_replicas_scraped{{model="{model}"}} 1.0' in metrics
     assert 'stepserve_kv_blocks{model="recall"} 1024.0' in metrics
+
+
+async def test_the_tokenizer_is_asked_through_the_graph(graph: RunningGraph) -> None:
+    engine = graph.engine("recall")
+    long = "x" * 5000
+    assert await engine.tokenize(TextPrompt(long)) == tuple(long.encode())
+    assert await engine.token_strings([104, 32]) == ["h", "Ġ"]
+    assert await engine.detokenize([104, 105]) == "hi"
+    assert engine.max_context > 0
+    with pytest.raises(Invalid, match="outside"):
+        await engine.detokenize([10**6])
+
+
+async def test_an_engine_of_text_has_no_tokenizer_to_ask(graph: RunningGraph) -> None:
+    base = f"http://127.0.0.1:{graph.port}"
+    async with httpx.AsyncClient(base_url=base, timeout=30) as http:
+        refused = await http.post("/tokenize", json={"model": "crash", "prompt": "a"})
+        answer = await http.post("/tokenize", json={"model": "recall", "prompt": "ab"})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "model")
+    assert answer.json()["tokens"] == [97, 98]
