@@ -4,6 +4,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+# What browsers send as `Origin`: without a path, not even a slash.
+Origin = Annotated[str, Field(pattern=r"^(\*|[a-z][a-z0-9+.-]*://[^/\s]+)$")]
+
 
 class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -88,6 +91,10 @@ class AppSettings(Settings):
     )
     api_keys_file: str | None = Field(
         None, description="a file with one key a line, which Serve does not show"
+    )
+    cors_origins: list[Origin] = Field(
+        default_factory=list,
+        description="web pages of these origins may ask (`*`: of all); none: CORS is off",
     )
     max_body_bytes: Annotated[int, Field(ge=1)] = Field(
         3_500_000, description="larger request bodies are refused with 413"

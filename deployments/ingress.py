@@ -9,6 +9,7 @@ from pathlib import Path
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -64,7 +65,7 @@ def create_app(
             Route("/health", health),
             Route("/ready", status.ready),
         ],
-        middleware=[Middleware(AccessLog, answer_request_id)],
+        middleware=[*cross_origin(settings), Middleware(AccessLog, answer_request_id)],
         exception_handlers={
             ApiError: answer_api_error,
             EngineError: answer_engine_error,
@@ -73,6 +74,20 @@ def create_app(
     )
     app.router.redirect_slashes = False
     return app
+
+
+def cross_origin(settings: AppSettings) -> list[Middleware]:
+    """CORS for the origins of the settings. Keys are headers of their own, so no credentials."""
+    if not settings.cors_origins:
+        return []
+    cors = Middleware(
+        CORSMiddleware,
+        allow_origins=settings.cors_origins,
+        allow_methods=["GET", "POST", "DELETE"],
+        allow_headers=["*"],
+        expose_headers=["x-request-id", "retry-after"],
+    )
+    return [cors]
 
 
 class Models:
