@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
@@ -18,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from configs.settings import AppSettings
 from deployments.access import Access, access_of
-from deployments.body import read_json
+from deployments.body import read_logged_json
 from deployments.connection import while_connected
 from deployments.engines import engine_named
 from deployments.openai import chat, completions
@@ -29,8 +27,6 @@ from deployments.reply import StreamedAnswer, whole_answer
 from deployments.streams import generate
 from models.engine import LlmEngine
 from models.errors import EngineError
-
-logger = logging.getLogger("stepserve")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +54,7 @@ class Generation:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         access = access_of(scope)
-        data = await read_json(Request(scope, receive), self._settings.max_body_bytes)
-        if self._settings.log_prompts:
-            logger.info("id=%s body=%s", access.request_id, json.dumps(data))
+        data = await read_logged_json(Request(scope, receive), self._settings)
         unique = uuid4().hex
         call = self._dialect.parse(data, f"{access.request_id}-{unique[:12]}")
         engine = engine_named(self._engines, call.model)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -16,6 +17,8 @@ from starlette.routing import Route
 
 from configs.settings import AppSettings
 from deployments.access import AccessLog
+from deployments.anthropic_routes import Messages, MessageTokens
+from deployments.dialects import error_response
 from deployments.generation import CHAT, COMPLETIONS, Generation
 from deployments.keys import RequireKey, load_keys
 from deployments.openai.catalog import model_entry, model_list, model_not_found
@@ -47,12 +50,14 @@ def create_app(
     chat = Generation(CHAT, engines, settings)
     completions = Generation(COMPLETIONS, engines, settings)
     tokens = Tokenization(engines, settings)
-    asked = {
+    asked: dict[str, Any] = {
         "/tokenize": tokens.tokenize,
         "/detokenize": tokens.detokenize,
         "/v1/tokenize": tokens.tokenize,
         "/v1/detokenize": tokens.detokenize,
         "/v1/chat/completions/input_tokens": tokens.count_chat,
+        "/v1/messages": Messages(engines, settings),
+        "/v1/messages/count_tokens": MessageTokens(engines, settings).count,
     }
     app = Starlette(
         routes=[
@@ -119,7 +124,7 @@ async def answer_api_error(request: Request, error: Exception) -> Response:
     """The one way out for every error that has a status."""
     assert isinstance(error, ApiError)
     request.state.access.fail(error)
-    return error.response()
+    return error_response(request.scope, error, request.state.access.request_id)
 
 
 async def answer_engine_error(request: Request, error: Exception) -> Response:

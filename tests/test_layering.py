@@ -28,6 +28,12 @@ ALLOWED: dict[str, set[str]] = {
     "models.step": {"models.schedule.sequence", "models.errors"},
     "models": {"configs.", "models."},
     "deployments.openai": {"models.errors", "models.request", "models.events"},
+    "deployments.anthropic": {
+        "models.errors",
+        "models.request",
+        "models.events",
+        "deployments.openai",
+    },
     "deployments": {"configs.", "models.", "deployments."},
 }
 SEE_STEPS = {"models.build", "models.scheduled", "models.stepper", "models.token_engine"}
@@ -39,6 +45,7 @@ FORBIDDEN: dict[str, set[str]] = {
     "models.text": {*HEAVY, "ray", "pydantic"},
     "deployments": HEAVY,
     "deployments.openai": {*HEAVY, "ray"},
+    "deployments.anthropic": {*HEAVY, "ray"},
 }
 
 
