@@ -102,6 +102,12 @@ class AppSettings(Settings):
     request_timeout_s: Annotated[float, Field(gt=0)] = Field(
         600.0, description="longest wait of a request for its next token"
     )
+    responses_kept: Annotated[int, Field(ge=0)] = Field(
+        1000, description="most answers of `/v1/responses` kept for `previous_response_id`; 0: none"
+    )
+    responses_kept_mib: Annotated[float, Field(gt=0)] = Field(
+        64.0, description="most memory for them in MiB; what was used longest ago goes first"
+    )
     log_prompts: bool = Field(False, description="also log what clients send")
 
     @model_validator(mode="after")

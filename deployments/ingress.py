@@ -24,6 +24,8 @@ from deployments.keys import RequireKey, load_keys
 from deployments.openai.catalog import model_entry, model_list, model_not_found
 from deployments.openai.errors import ApiError, engine_error
 from deployments.probes import Probes
+from deployments.responses.store import MIB, MemoryStore, ResponseStore
+from deployments.responses_routes import CreateResponse, Kept, KeptResponses, ResponseTokens
 from deployments.status import Status
 from deployments.tokenization import Tokenization
 from models.engine import LlmEngine
@@ -35,12 +37,15 @@ def create_app(
     settings: AppSettings,
     probes: Probes,
     *,
+    responses: ResponseStore | None = None,
     answer_request_id: bool = True,
 ) -> Starlette:
     """The whole application; ``engines`` by the names that clients send.
 
-    ``answer_request_id=False`` where a proxy puts ``x-request-id`` on the answers, as Serve's
-    does. Raises ``ValueError`` or ``OSError`` if the API keys cannot be read.
+    ``responses`` keeps the answers of ``/v1/responses`` where several of these applications serve
+    one graph; without it each keeps its own. ``answer_request_id=False`` where a proxy puts
+    ``x-request-id`` on the answers, as Serve's does. Raises ``ValueError`` or ``OSError`` if the
+    API keys cannot be read.
     """
     file = settings.api_keys_file
     keys = load_keys(settings.api_keys, None if file is None else Path(file))
@@ -50,12 +55,17 @@ def create_app(
     chat = Generation(CHAT, engines, settings)
     completions = Generation(COMPLETIONS, engines, settings)
     tokens = Tokenization(engines, settings)
+    kept = Kept(responses or own_store(settings))
+    about = KeptResponses(kept)
     asked: dict[str, Any] = {
         "/tokenize": tokens.tokenize,
         "/detokenize": tokens.detokenize,
         "/v1/tokenize": tokens.tokenize,
         "/v1/detokenize": tokens.detokenize,
         "/v1/chat/completions/input_tokens": tokens.count_chat,
+        "/v1/responses": CreateResponse(engines, settings, kept),
+        "/v1/responses/input_tokens": ResponseTokens(tokens, settings, kept).count,
+        "/v1/responses/{id}/cancel": about.cancel,
         "/v1/messages": Messages(engines, settings),
         "/v1/messages/count_tokens": MessageTokens(engines, settings).count,
     }
@@ -64,6 +74,9 @@ def create_app(
             Route("/v1/chat/completions", chat, methods=["POST"], middleware=guard),
             Route("/v1/completions", completions, methods=["POST"], middleware=guard),
             *(Route(path, it, methods=["POST"], middleware=guard) for path, it in asked.items()),
+            Route("/v1/responses/{id}", about.retrieve, methods=["GET"], middleware=guard),
+            Route("/v1/responses/{id}", about.delete, methods=["DELETE"], middleware=guard),
+            Route("/v1/responses/{id}/input_items", about.input_items, middleware=guard),
             Route("/v1/models", models.list, middleware=guard),
             Route("/v1/models/{id:path}", models.retrieve, middleware=guard),
             Route("/metrics", status.metrics, middleware=guard),
@@ -79,6 +92,13 @@ def create_app(
     )
     app.router.redirect_slashes = False
     return app
+
+
+def own_store(settings: AppSettings) -> ResponseStore | None:
+    """A store for this process alone, None if nothing is to be kept."""
+    if not settings.responses_kept:
+        return None
+    return MemoryStore(settings.responses_kept, int(settings.responses_kept_mib * MIB))
 
 
 def cross_origin(settings: AppSettings) -> list[Middleware]:

@@ -28,6 +28,12 @@ ALLOWED: dict[str, set[str]] = {
     "models.step": {"models.schedule.sequence", "models.errors"},
     "models": {"configs.", "models."},
     "deployments.openai": {"models.errors", "models.request", "models.events"},
+    "deployments.responses": {
+        "models.errors",
+        "models.request",
+        "models.events",
+        "deployments.openai",
+    },
     "deployments.anthropic": {
         "models.errors",
         "models.request",
@@ -46,6 +52,7 @@ FORBIDDEN: dict[str, set[str]] = {
     "deployments": HEAVY,
     "deployments.openai": {*HEAVY, "ray"},
     "deployments.anthropic": {*HEAVY, "ray"},
+    "deployments.responses": {*HEAVY, "ray"},
 }
 
 

@@ -40,10 +40,14 @@ class Probes:
         return "# TYPE stepserve_requests counter\nstepserve_requests_total 1.0\n"
 
 
+def make_settings(*engines: LlmEngine, **settings: Any) -> AppSettings:
+    models = [ModelSettings(name=one.name, factory="models.mock:MockEngine") for one in engines]
+    return AppSettings(models=models, **settings)
+
+
 def make_app(*engines: LlmEngine, probes: Probes | None = None, **settings: Any) -> Starlette:
     engines = engines or (MockEngine("mock"),)
-    models = [ModelSettings(name=one.name, factory="models.mock:MockEngine") for one in engines]
-    given = AppSettings(models=models, **settings)
+    given = make_settings(*engines, **settings)
     return create_app({one.name: one for one in engines}, given, probes or Probes())
 
 

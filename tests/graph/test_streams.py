@@ -7,7 +7,10 @@ from contextlib import aclosing
 
 import httpx
 import pytest
+from ray import serve
 
+from deployments.response_store import RemoteStore
+from deployments.responses.record import Record
 from models.errors import Busy, Invalid, TooLong
 from models.events import Finished, FinishReason, Started, Text
 from models.request import GenerateRequest, TextPrompt, TokenPrompt
@@ -108,3 +111,21 @@ async def test_an_engine_of_text_has_no_tokenizer_to_ask(graph: RunningGraph) ->
         answer = await http.post("/tokenize", json={"model": "recall", "prompt": "ab"})
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "model")
     assert answer.json()["tokens"] == [97, 98]
+
+
+async def test_other_processes_find_a_response_too(graph: RunningGraph) -> None:
+    base = f"http://127.0.0.1:{graph.port}"
+    async with httpx.AsyncClient(base_url=base, timeout=30) as http:
+        body = {"model": "recall", "input": "a", "max_output_tokens": 4}
+        store = RemoteStore(serve.get_deployment_handle("Responses", "test"))
+        first = (await http.post("/v1/responses", json=body)).json()
+        record = await store.get(first["id"])
+        assert record is not None
+        assert Record.load(record).response == first
+        assert (await http.get(f"/v1/responses/{first['id']}")).json() == first
+        body["previous_response_id"] = first["id"]
+        second = (await http.post("/v1/responses", json=body)).json()
+        assert second["usage"]["input_tokens"] > first["usage"]["input_tokens"]
+        assert (await http.delete(f"/v1/responses/{first['id']}")).json()["deleted"]
+        assert await store.get(first["id"]) is None
+        assert (await http.get(f"/v1/responses/{first['id']}")).status_code == 404
