@@ -1,5 +1,7 @@
 # make serve    runs the default model; MODEL=<source> PORT=<port> HOST=<host> change it
 # make test     format, lint, types and tests
+# make install  the virtual environment alone
+# make bench    measures step batching
 # make lock     pins the newest versions that pyproject.toml allows
 # make clean    removes the virtual environment and what tools left; the model cache stays
 
@@ -17,7 +19,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 PIP_LOG := $(VENV)/pip.log
 
-.PHONY: serve test lock clean
+.PHONY: serve test install bench lock clean
 
 serve: $(INSTALLED)
 	@exec $(BIN)/python -m deployments.serve_command \
@@ -28,6 +30,11 @@ test: $(INSTALLED)
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/python -m pytest
+
+install: $(INSTALLED)
+
+bench: $(INSTALLED)
+	$(BIN)/python -m tests.bench.step_batching
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

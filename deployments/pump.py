@@ -19,7 +19,7 @@ class Pump:
         self._ready = list(first)
         self._wake = asyncio.Event()
         self._task = asyncio.create_task(self._run())
-        self._task.add_done_callback(lambda _: self._wake.set())
+        self._task.add_done_callback(self._ended)
 
     async def batches(self) -> AsyncGenerator[list[Item], None]:
         """All items that are ready, each time; raises ``EngineError`` when they end in one."""
@@ -38,6 +38,11 @@ class Pump:
         """Gives the stream back, for its producer to be ended."""
         self._task.cancel()
         return self._stream
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            task.exception()  # looked at here, for the case that nobody reads on
+        self._wake.set()
 
     async def _run(self) -> None:
         while ready := await next_of(self._stream):

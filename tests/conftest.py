@@ -1,13 +1,14 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 
 from models.source import resolve
+from tests.serving import ROOT, Server, serving
 
-ROOT = Path(__file__).resolve().parents[1]
 SLOW_TIMEOUT_S = 600
 
 
@@ -23,3 +24,17 @@ def smollm2() -> Path:
     """The folder of the default model, fetched once into the usual cache."""
     config = yaml.safe_load((ROOT / "serve_config.yaml").read_text())
     return resolve(config["applications"][0]["args"]["models"][0]["source"])
+
+
+@pytest.fixture(scope="session")
+def default_server() -> Iterator[Server]:
+    """`serve_config.yaml` as `make serve` runs it: the default model through the whole graph."""
+    with serving(ROOT / "serve_config.yaml") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mock_server() -> Iterator[Server]:
+    """The scripted model through the whole graph."""
+    with serving(ROOT / "configs" / "presets" / "mock.yaml") as server:
+        yield server

@@ -54,10 +54,10 @@ class Server:
 
 
 @contextmanager
-def serving(config: Path, *arguments: str) -> Iterator[Server]:
-    """Serves `config` while the block runs. Fails if it does not start, stop or clean up."""
+def serving(config: Path, *arguments: str, folder: Path = ROOT) -> Iterator[Server]:
+    """Serves `config`, from `folder`, while the block runs. Fails if it does not start or stop."""
     scratch = Path(tempfile.mkdtemp(prefix="serving-", dir="/tmp"))  # short: it holds sockets
-    server = _start(scratch, config, arguments)
+    server = _start(scratch, config, arguments, folder)
     try:
         _wait_until_ready(server)
         yield server
@@ -91,14 +91,14 @@ def has(pid: int, marker: bytes) -> bool:
         return False
 
 
-def _start(scratch: Path, config: Path, arguments: tuple[str, ...]) -> Server:
+def _start(scratch: Path, config: Path, arguments: tuple[str, ...], folder: Path) -> Server:
     port = free_port()
     command = [sys.executable, "-m", "deployments.serve_command", "--config", str(config)]
     with (scratch / "log").open("wb") as log:
         process = subprocess.Popen(
             [*command, "--host", HOST, "--port", str(port), *arguments],
-            cwd=ROOT,
-            env=os.environ | {"RAY_TMPDIR": str(scratch)},
+            cwd=folder,
+            env=os.environ | {"RAY_TMPDIR": str(scratch), "PYTHONPATH": str(ROOT)},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,

@@ -76,11 +76,15 @@ def paged_attention(
     position_bias: Tensor | None = None,
     **unused: Any,
 ) -> tuple[Tensor, None]:
-    """The function transformers' layers call. A mask is ignored: the layout says who sees what."""
+    """The function that transformers' layers call; the layout says who sees what.
+
+    transformers makes no mask for a name that it does not know, so a mask is the model's own idea
+    of who sees what, and refused even if it changes nothing in a short probe.
+    """
     if _current.attention is None:
         raise RuntimeError("a model with paged attention was called outside `attending`")
-    if position_bias is not None:
-        raise NotImplementedError("paged attention has no position bias")
+    if attention_mask is not None or position_bias is not None:
+        raise NotImplementedError("it makes masks or position biases of its own")
     options = Options(scaling, sliding_window, softcap, s_aux)
     return _current.attention.attend(module, query, key, value, options), None
 

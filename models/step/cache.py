@@ -52,10 +52,7 @@ class LayerCache:
         The result lies in ``scratch`` and is gone at the next read.
         """
         out = scratch.take(self._blocks, blocks.shape[0])
-        if out.is_cuda:
-            torch.index_select(self._blocks, 0, blocks, out=out)
-        else:  # on a CPU a gather along an expanded index is the faster of the two
-            torch.gather(self._blocks, 0, blocks[:, None].expand_as(out), out=out)
+        torch.index_select(self._blocks, 0, blocks, out=out)
         seen = out.view(sequences, -1, *self.storage.shape[2:]).transpose(1, 2)
         return seen[..., : self.key_dim], seen[..., self.key_dim :]
 

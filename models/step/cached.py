@@ -30,10 +30,10 @@ class CachedModel:
         state: State = {"use_cache": True}
         if self._model._supports_logits_to_keep():
             state["logits_to_keep"] = 1
-        if self._model._supports_default_dynamic_cache():
-            state["cache"] = DynamicCache(config=self._config)
         if "position_ids" in inspect.signature(self._model.forward).parameters:
             state["position_ids"] = self._model._prepare_position_ids_for_generation(ids, state)
+        if self._model._supports_default_dynamic_cache():
+            state["cache"] = DynamicCache(config=self._config)
         return self._forward(ids, state, is_first_iteration=True)
 
     def decode(self, state: State, token: int) -> tuple[State, Tensor]:

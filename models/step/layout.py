@@ -17,6 +17,10 @@ from models.step.transfer import to_device
 
 # What one more call a layer costs, in keys gathered and attended to for nothing.
 SPLIT_GAIN = 1024
+# Keys of one call: on a CPU what is gathered should still be in its cache when attended to.
+CPU_KEYS = 2048
+NO_LIMIT = 1 << 40
+FEWEST = 4  # sequences of one call, so that all cores have work
 
 
 class Span(Protocol):
@@ -120,7 +124,9 @@ class StepLayout:
             _blocks_of(span, self.block_size) - first
             for span, first in zip(singles, firsts, strict=True)
         ]
-        for rows in split_by_width(widths, SPLIT_GAIN // self.block_size):
+        most = CPU_KEYS if self.device.type == "cpu" else NO_LIMIT
+        gain = SPLIT_GAIN // self.block_size
+        for rows in split_by_width(widths, gain, most // self.block_size):
             yield self._decode_group(singles[rows], firsts[rows], rows, window)
         flat = self._singles
         for span in self._spans[self._singles :]:
@@ -197,13 +203,17 @@ class StepLayout:
         )
 
 
-def split_by_width(widths: list[int], gain: int) -> list[slice]:
-    """Cuts falling ``widths`` where padding to the widest would waste more than ``gain`` a cut."""
+def split_by_width(widths: list[int], gain: int, most: int) -> list[slice]:
+    """Cuts falling ``widths`` where padding to the widest would waste more than ``gain`` a cut.
+
+    No part is wider than ``most`` in all, unless it would be left with fewer than ``FEWEST``.
+    """
     cuts, start = [], 0
     while start < len(widths):
-        saved = [(len(widths) - i) * (widths[start] - w) for i, w in enumerate(widths)][start:]
+        stop = min(len(widths), start + max(FEWEST, most // widths[start]))
+        saved = [(stop - i) * (widths[start] - widths[i]) for i in range(start, stop)]
         best = max(range(len(saved)), key=saved.__getitem__)
-        end = start + best if saved[best] > gain else len(widths)
+        end = start + best if saved[best] > gain else stop
         cuts.append(slice(start, end))
         start = end
     return cuts

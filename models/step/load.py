@@ -10,7 +10,6 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from models.step.assemble import Wishes, assemble, noted
-from models.step.attention import PAGED
 from models.step.host import usable_cores
 from models.step.model import StepModel
 
@@ -99,7 +98,7 @@ def _load(folder: Path, device: torch.device, dtype: torch.dtype) -> PreTrainedM
     if config.is_encoder_decoder:
         raise ValueError(f"{config.model_type} is an encoder-decoder, not a causal language model")
     model = AutoModelForCausalLM.from_pretrained(
-        folder, config=config, dtype=dtype, attn_implementation=PAGED, local_files_only=True
+        folder, config=config, dtype=dtype, local_files_only=True
     )
     assert isinstance(model, PreTrainedModel)
     model.to(device).eval()  # type: ignore[arg-type]

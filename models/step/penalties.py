@@ -25,7 +25,7 @@ class Penalties:
     """
 
     def __init__(self, slots: int, vocab_size: int, device: torch.device) -> None:
-        self._generated = torch.zeros(slots, vocab_size, dtype=torch.int32, device=device)
+        self._generated = torch.zeros(slots, vocab_size, device=device)  # how often
         self._prompt = torch.zeros(slots, vocab_size, dtype=torch.bool, device=device)
 
     def observe(self, chunks: abc.Sequence[Chunk], starts: abc.Sequence[int], ids: Tensor) -> None:
@@ -48,17 +48,22 @@ class Penalties:
         as OpenAI documents them, over the answer only.
         """
         slots = self._index([chunk.slot for chunk in chunks])
-        generated = self._generated[slots]
-        answered = generated > 0
-        repeated = answered | self._prompt[slots]
+        counts = self._generated[slots]
         wishes = [chunk.sequence.sampling for chunk in chunks]
-        repetition = self._column([wish.repetition_penalty for wish in wishes])
-        frequency = self._column([wish.frequency_penalty for wish in wishes])
-        presence = self._column([wish.presence_penalty for wish in wishes])
-        chosen = logits[rows]
-        scaled = torch.where(chosen > 0, chosen / repetition, chosen * repetition)
-        chosen = torch.where(repeated, scaled, chosen)
-        logits[rows] = chosen - frequency * generated - presence * answered
+        chosen = logits[rows] if len(rows) < len(logits) else logits
+        # A penalty that nobody in the step asked for is left out; asked for by others, it changes
+        # no bit of a row that did not.
+        if any(wish.repetition_penalty != 1 for wish in wishes):
+            penalty = self._column([wish.repetition_penalty for wish in wishes])
+            seen = self._prompt[slots].logical_or_(counts)
+            scaled = torch.where(chosen > 0, chosen / penalty, chosen * penalty)
+            torch.where(seen, scaled, chosen, out=chosen)
+        if any(wish.presence_penalty for wish in wishes):
+            chosen.sub_((counts > 0) * self._column([wish.presence_penalty for wish in wishes]))
+        if any(wish.frequency_penalty for wish in wishes):
+            chosen.sub_(counts * self._column([wish.frequency_penalty for wish in wishes]))
+        if chosen is not logits:
+            logits[rows] = chosen
 
     def _restart(self, chunk: Chunk, history: tuple[int, ...]) -> None:
         split = chunk.sequence.prompt_length
@@ -83,7 +88,7 @@ class Penalties:
             self._add(list(owners), ids[self._index(flat)])
 
     def _add(self, slots: list[int], tokens: Tensor) -> None:
-        ones = torch.ones(len(slots), dtype=torch.int32, device=tokens.device)
+        ones = torch.ones(len(slots), device=tokens.device)
         self._generated.index_put_((self._index(slots), tokens), ones, accumulate=True)
 
     def _index(self, values: abc.Sequence[int]) -> Tensor:

@@ -60,6 +60,23 @@ def test_running_answers_have_time_to_finish(deployments: dict[str, DeploymentSc
         assert deployment.graceful_shutdown_timeout_s >= 30
 
 
+def test_kubernetes_runs_the_gpu_preset() -> None:
+    service = yaml.safe_load((ROOT / "configs" / "kuberay" / "rayservice.yaml").read_text())
+    config = yaml.safe_load(service["spec"]["serveConfigV2"])
+    preset = yaml.safe_load((ROOT / "configs" / "presets" / "gpu.yaml").read_text())
+    assert config.pop("http_options") == preset.pop("http_options") | {"host": "0.0.0.0"}
+    assert config == preset
+
+
+def test_replicas_may_finish_before_their_pod_is_killed() -> None:
+    service = yaml.safe_load((ROOT / "configs" / "kuberay" / "rayservice.yaml").read_text())
+    (workers,) = service["spec"]["rayClusterConfig"]["workerGroupSpecs"]
+    config = yaml.safe_load(service["spec"]["serveConfigV2"])
+    for deployment in config["applications"][0]["deployments"]:
+        grace = workers["template"]["spec"]["terminationGracePeriodSeconds"]
+        assert grace > deployment["graceful_shutdown_timeout_s"]
+
+
 def test_the_default_fits_two_cores() -> None:
     config = yaml.safe_load((ROOT / "serve_config.yaml").read_text())
     assert sum(map(most_cpus, config["applications"][0]["deployments"])) <= 2

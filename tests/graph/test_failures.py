@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
 from contextlib import aclosing
 
+import httpx
 import pytest
 
 from models.errors import Failed
@@ -50,6 +53,26 @@ async def test_a_replica_lost_later_fails_its_requests_soon(graph: RunningGraph)
         with pytest.raises(Failed, match="replica"):
             await asyncio.wait_for(drain(events), 20)
     assert text_of(await asyncio.wait_for(killer, 90)) == answer_to("A", 5)
+
+
+async def test_a_frozen_replica_holds_up_neither_metrics_nor_the_other_models(
+    graph: RunningGraph,
+) -> None:
+    engine = graph.engine("fragile")
+    await until_well(engine, "warm")
+    pid = int((await engine.describe())["pid"])
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{graph.port}") as client:
+            metrics = await client.get("/metrics", timeout=5)
+            ready = await client.get("/ready", timeout=5)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert 'stepserve_replicas_scraped{model="fragile"} 0.0' in metrics.text
+    assert 'stepserve_replicas_scraped{model="recall"} 1.0' in metrics.text
+    assert ready.status_code == 503
+    assert ready.json()["models"]["fragile"]["status"] == "no replica answers"
+    assert ready.json()["models"]["recall"]["status"] == "ready"
 
 
 async def test_a_failed_step_is_told_and_the_replica_is_replaced(graph: RunningGraph) -> None:

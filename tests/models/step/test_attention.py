@@ -16,10 +16,11 @@ def test_outside_a_step_there_is_no_attention() -> None:
         paged_attention(torch.nn.Identity(), tensor, tensor, tensor)
 
 
-def test_a_position_bias_is_not_ignored() -> None:
+@pytest.mark.parametrize("own", ["attention_mask", "position_bias"])
+def test_what_a_model_makes_of_its_own_is_not_ignored(own: str) -> None:
     tensor = torch.zeros(1, 2, 3, 4)
-    with attending(Recorder()), pytest.raises(NotImplementedError, match="position bias"):
-        paged_attention(torch.nn.Identity(), tensor, tensor, tensor, position_bias=tensor)
+    with attending(Recorder()), pytest.raises(NotImplementedError, match="of its own"):
+        paged_attention(torch.nn.Identity(), tensor, tensor, tensor, **{own: tensor})  # type: ignore[arg-type]
 
 
 def test_models_on_different_threads_do_not_meet() -> None:

@@ -87,10 +87,15 @@ def test_sequences_of_equal_length_need_no_mask() -> None:
 
 
 def test_padding_is_bounded() -> None:
-    assert split_by_width([50, 50, 50], 10) == [slice(0, 3)]
-    assert split_by_width([500, 2, 2, 2], 64) == [slice(0, 1), slice(1, 4)]
-    assert split_by_width([3, 2, 1], 64) == [slice(0, 3)]
-    assert split_by_width([], 64) == []
+    assert split_by_width([50, 50, 50], 10, 10**6) == [slice(0, 3)]
+    assert split_by_width([500, 2, 2, 2], 64, 10**6) == [slice(0, 1), slice(1, 4)]
+    assert split_by_width([3, 2, 1], 64, 10**6) == [slice(0, 3)]
+    assert split_by_width([], 64, 10**6) == []
+
+
+def test_a_call_is_bounded_but_not_too_small() -> None:
+    assert split_by_width([10] * 12, 64, 60) == [slice(0, 6), slice(6, 12)]
+    assert split_by_width([100] * 6, 64, 60) == [slice(0, 4), slice(4, 6)]
 
 
 def test_a_ragged_step_tells_kernels_the_same() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from models.step.load import load_step_model
 from models.step.paged import PagedModel
@@ -61,6 +62,30 @@ def test_a_dtype_may_be_chosen(folder: Path) -> None:
 def test_a_missing_device_is_an_error(folder: Path) -> None:
     with pytest.raises(ValueError, match="no CUDA device"):
         load_step_model(folder, device="cuda")
+
+
+def test_an_architecture_with_attention_of_its_own_loads_too(tmp_path: Path) -> None:
+    model = tiny("falcon")
+    model.save_pretrained(tmp_path)
+    step_model = load_step_model(tmp_path, device="cpu", slots=2)
+    asked = prompts(2)
+    answers = Driver(step_model).run([sequence(p) for p in asked], 4)
+    assert answers == [greedy(model, prompt, 4) for prompt in asked]
+
+
+@pytest.mark.slow
+def test_the_default_model_says_what_generate_says(smollm2: Path) -> None:
+    step_model = load_step_model(smollm2, device="cpu", slots=3, kv_cache_gib=0.2)
+    tokenizer = AutoTokenizer.from_pretrained(smollm2)
+    model = AutoModelForCausalLM.from_pretrained(smollm2, dtype=torch.float32)
+    texts = ["The capital of France is", "def fibonacci(n):", "Once upon a time, " * 20]
+    asked = [tokenizer(text).input_ids for text in texts]
+    answers = Driver(step_model, most=64, preempt=0.05).run([sequence(p) for p in asked], 24)
+    for prompt, answer in zip(asked, answers, strict=True):
+        ids = model.generate(
+            torch.tensor([prompt]), max_new_tokens=24, do_sample=False, eos_token_id=-1
+        )
+        assert answer == ids[0, len(prompt) :].tolist()
 
 
 def test_an_encoder_decoder_is_refused(tmp_path: Path) -> None:
