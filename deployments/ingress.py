@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from deployments.generation import CHAT, COMPLETIONS, Generation
 from deployments.keys import RequireKey, load_keys
 from deployments.openai.catalog import model_entry, model_list, model_not_found
 from deployments.openai.errors import ApiError, engine_error
+from deployments.openapi.document import document
 from deployments.probes import Probes
 from deployments.responses.store import MIB, MemoryStore, ResponseStore
 from deployments.responses_routes import CreateResponse, Kept, KeptResponses, ResponseTokens
@@ -80,6 +82,7 @@ def create_app(
             Route("/v1/models", models.list, middleware=guard),
             Route("/v1/models/{id:path}", models.retrieve, middleware=guard),
             Route("/metrics", status.metrics, middleware=guard),
+            Route("/openapi.json", OpenApi(list(engines), keys=not keys.open).show),
             Route("/health", health),
             Route("/ready", status.ready),
         ],
@@ -133,6 +136,16 @@ class Models:
 
     def _entry(self, name: str) -> dict[str, object]:
         return model_entry(name, self._created, self._engines[name].max_context)
+
+
+class OpenApi:
+    """The document, made once."""
+
+    def __init__(self, models: Sequence[str], *, keys: bool) -> None:
+        self._document = json.dumps(document(models, keys=keys))
+
+    async def show(self, request: Request) -> Response:
+        return Response(self._document, media_type="application/json")
 
 
 async def health(request: Request) -> Response:

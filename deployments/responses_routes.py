@@ -171,7 +171,9 @@ async def parse(request: Request, settings: AppSettings, kept: Kept, id: str) ->
 
 def _page(items: list[Item], request: Request) -> dict[str, object]:
     query = request.query_params
-    if query.get("order", "desc") != "asc":
+    if query.get("order", "desc") not in ("asc", "desc"):
+        raise invalid("'order' must be 'asc' or 'desc'.", "order")
+    if query.get("order") != "asc":
         items = items[::-1]
     ids = [item["id"] for item in items]
     after = query.get("after")

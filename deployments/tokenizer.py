@@ -16,7 +16,7 @@ from models.errors import EngineError, TooLong
 from models.request import ChatPrompt, GenerateRequest, Prompt, TextPrompt
 from models.text.pipeline import Encoded
 
-SHORT = 4000  # characters or tokens; what is longer is done off the event loop
+SHORT_PROMPT = 4000  # characters or tokens; what is longer is done off the event loop
 THREADS = 4
 
 T = TypeVar("T")
@@ -54,7 +54,7 @@ class Tokenizer:
 
     async def _result(self, work: Callable[[], T], size: int) -> T | EngineError:
         try:
-            if size <= SHORT:
+            if size <= SHORT_PROMPT:
                 return work()
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         except EngineError as error:

@@ -104,9 +104,9 @@ def parse_body(data: Mapping[str, Any]) -> ResponseBody:
 
 def make_call(body: ResponseBody, history: Sequence[Item], id: str) -> ResponseCall:
     """``history`` from the previous response. Raises ``ApiError`` or ``Invalid``."""
-    items = parse_input([] if body.input is None and history else body.input)
+    items = parse_input(body.input)
     messages = to_messages(body.instructions, [*history, *items])
-    if not messages:
+    if not items:
         raise invalid("'input' must hold at least one item.", "input", "empty_array")
     request = GenerateRequest(id=id, prompt=ChatPrompt(messages), sampling=_sampling(body))
     call = Call(body.model, (request,), bool(body.stream), include_usage=False)

@@ -6,7 +6,7 @@ import asyncio
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,11 +20,27 @@ from deployments.ingress import create_app
 from deployments.probes import ModelState
 from models.engine import LlmEngine
 from models.mock import MockEngine
+from models.request import Prompt
+from models.text.pipeline import TextPipeline
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 PATIENCE_S = 0.002
+BYTES = TextPipeline.bytes()
 HELLO = [{"role": "user", "content": "Hello there"}]
+
+
+class TokenizingMock(MockEngine):
+    """One whose tokenizer may be asked, though it is not what it counts by."""
+
+    async def tokenize(self, prompt: Prompt, *, special_tokens: bool = True) -> tuple[int, ...]:
+        return BYTES.tokenize(prompt, special_tokens=special_tokens)
+
+    async def token_strings(self, token_ids: Sequence[int]) -> list[str]:
+        return BYTES.token_strings(token_ids)
+
+    async def detokenize(self, token_ids: Sequence[int]) -> str:
+        return BYTES.detokenize(token_ids)
 
 
 class Probes:
