@@ -1,7 +1,7 @@
 # make serve    runs the default model; MODEL=<source> PORT=<port> HOST=<host> change it
 # make test     format, lint, types and tests
 # make install  the virtual environment alone
-# make bench    measures step batching
+# make bench    measures step batching, and the graph against the bare engine
 # make lock     pins the newest versions that pyproject.toml allows
 # make clean    removes the virtual environment and what tools left; the model cache stays
 
@@ -35,6 +35,7 @@ install: $(INSTALLED)
 
 bench: $(INSTALLED)
 	$(BIN)/python -m tests.bench.step_batching
+	$(BIN)/python -m tests.bench.serving
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

@@ -4,6 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+# What a model from a source is loaded with; a model of one's own decides these for itself.
+LOADING = {"device", "dtype", "attention", "threads", "block_size", "kv_cache_gib", "prefix_cache"}
 # What browsers send as `Origin`: without a path, not even a slash.
 Origin = Annotated[str, Field(pattern=r"^(\*|[a-z][a-z0-9+.-]*://[^/\s]+)$")]
 
@@ -44,8 +46,17 @@ class EngineSettings(Settings):
         262144, description="most prompt tokens in the queue, unless it is empty"
     )
     stall_timeout_s: Annotated[float, Field(gt=0)] = Field(
-        120.0, description="without progress for so long, a replica with work is not ready"
+        120.0, description="a replica with work but no progress for so long is replaced"
     )
+
+    @model_validator(mode="after")
+    def _room_for_all(self) -> "EngineSettings":
+        if self.step_tokens < self.max_running:
+            raise ValueError(
+                f"`step_tokens` ({self.step_tokens}) must be at least `max_running`"
+                f" ({self.max_running}): each running sequence takes one in every step"
+            )
+        return self
 
 
 class ModelSettings(Settings):
@@ -76,6 +87,12 @@ class ModelSettings(Settings):
     def _one_origin(self) -> "ModelSettings":
         if (self.source is None) == (self.factory is None):
             raise ValueError("give either `source` or `factory`")
+        if self.source and self.factory_args:
+            raise ValueError("`factory_args` are for a `factory`")
+        if self.factory and (idle := LOADING & self.engine.model_fields_set):
+            raise ValueError(
+                f"{', '.join(f'`engine.{name}`' for name in sorted(idle))}: a `factory` decides"
+            )
         return self
 
 

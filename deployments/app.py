@@ -69,8 +69,7 @@ class Ingress:
             self._engines[model.name] = RemoteEngine(
                 model.name, tokenizer, handle, text, guessed=guessed
             )
-        keys = bool(settings.api_keys or settings.api_keys_file)
-        self._announcing = asyncio.create_task(announce(self._engines.values(), keys=keys))
+        self._announcing = asyncio.create_task(announce(self._engines.values()))
 
     async def __serve_build_asgi_app__(self) -> Starlette:
         graph = Graph(self._engines)

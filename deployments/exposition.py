@@ -24,7 +24,7 @@ class Scrape:
 
 
 class Scrapes:
-    """One model's scrapes. A replica that is late once counts as before: no sum ever dips."""
+    """One model's scrapes. A replica that is late counts as it last did."""
 
     def __init__(self) -> None:
         self._known: dict[str, list[Sample]] = {}

@@ -85,5 +85,4 @@ class Generation:
 
 def fingerprint(engine: LlmEngine) -> str:
     """Differs between models."""
-    what = f"{engine.name} {engine.max_context}"
-    return "fp_" + hashlib.sha256(what.encode()).hexdigest()[:10]
+    return "fp_" + hashlib.sha256(engine.name.encode()).hexdigest()[:10]

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from deployments.calls import Stream, next_of
 from deployments.wire import Item, Packed, unpack
+from models.errors import EngineError
 from models.token_engine import Tokens
 
 
@@ -26,7 +27,11 @@ class Pump:
         while True:
             if self._ready:
                 ready, self._ready = self._ready, []
-                yield merged([unpack(packed) for packed in ready])
+                items, error = _unpacked(ready)
+                if items:
+                    yield merged(items)
+                if error is not None:
+                    raise error
             elif self._task.done():
                 self._task.result()
                 return
@@ -48,6 +53,17 @@ class Pump:
         while ready := await next_of(self._stream):
             self._ready += ready
             self._wake.set()
+
+
+def _unpacked(ready: Sequence[Packed]) -> tuple[list[Item], EngineError | None]:
+    """The items up to an error, and the error: it ends the stream."""
+    items: list[Item] = []
+    for packed in ready:
+        try:
+            items.append(unpack(packed))
+        except EngineError as error:
+            return items, error
+    return items, None
 
 
 def merged(items: Sequence[Item]) -> list[Item]:

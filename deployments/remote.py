@@ -14,12 +14,12 @@ from ray.serve.handle import DeploymentHandle
 from deployments.calls import Stream, first_of, result_of, results_of_all
 from deployments.pump import Pump
 from deployments.wire import Item
-from models.answer import Answer
+from models.answer import Answer, token_request
 from models.errors import Invalid
 from models.events import Event
 from models.request import GenerateRequest, Prompt
 from models.text.pipeline import Encoded, TextPipeline
-from models.token_engine import Admitted, TokenRequest, Tokens
+from models.token_engine import Admitted, Tokens
 
 logger = logging.getLogger("stepserve")
 
@@ -116,7 +116,7 @@ class RemoteEngine:
 
     async def _from_tokens(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
         encoded: Encoded = await result_of(lambda: self._encode.remote(request, self.max_context))
-        tokens = _token_request(request, encoded)
+        tokens = token_request(request, encoded)
         answer = Answer(self._text, encoded, request)
         pump = Pump(*await first_of(lambda: self._tokens.remote(tokens)))
         stops: list[_Task] = []
@@ -166,13 +166,3 @@ async def _cancel_after(stops: Sequence[_Task], stream: Stream) -> None:
 def _token(item: Item) -> Admitted | Tokens:
     assert isinstance(item, Admitted | Tokens)
     return item
-
-
-def _token_request(request: GenerateRequest, encoded: Encoded) -> TokenRequest:
-    return TokenRequest(
-        id=request.id,
-        token_ids=encoded.token_ids,
-        sampling=request.sampling,
-        stop_ids=frozenset(encoded.stop_ids),
-        n=request.n,
-    )

@@ -35,6 +35,7 @@ class Progress:
                 self._access.first_token()
         elif isinstance(event, Started):
             self.totals.start(event)
+            self._access.prompt_tokens = self.totals.prompt_tokens
         else:
             self._finish(event)
 
@@ -42,14 +43,13 @@ class Progress:
         """Raises ``Failed`` if the engine ended before every choice did."""
         if self._unfinished:
             raise Failed("The engine ended before its answer was complete.")
-        self._access.prompt_tokens = self.totals.prompt_tokens
-        self._access.completion_tokens = self.totals.completion_tokens
         self._access.finish = "+".join(sorted(self._reasons))
 
     def _finish(self, event: Finished) -> None:
         if event.reason not in ANSWERED:
             raise Failed(f"The engine ended its answer by '{event.reason}'.")
         self.totals.finish(event)
+        self._access.completion_tokens = self.totals.completion_tokens
         self._unfinished -= 1
         self._reasons.add(event.reason)
 

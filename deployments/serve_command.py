@@ -10,34 +10,21 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import os
-import re
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from http.client import HTTPConnection, HTTPException
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
-from typing import Any
 
 import yaml
 
 from configs.overrides import ServeConfig, with_address, with_model
 from configs.settings import AppSettings
+from deployments.serve_run import ModelStates, ServeRun, reachable
 from models.source import SourceError, resolve
 
-POLL_S = 0.5
-PROBE_TIMEOUT_S = 10.0
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-NOISE = re.compile(  # what Ray and Serve tell of every start and stop, in lines of their own
-    r"(ServeController|ProxyActor|build_serve_application) pid=\d+\)\S* INFO "
-    r"|Cannot deregister autoscaling state|ServeController.graceful_shutdown failed"
-    r"|authentication_token_setup|serve \d+ -- Started Serve"
-)
 QUESTION = "What is the capital of France?"
 
 
@@ -49,16 +36,21 @@ def main() -> int:
         config = effective_config(_arguments())
         _fetch(_settings(config))
         _require_free(*address(config))
-    except (SourceError, OSError, ValueError) as error:
+    except (SourceError, OSError, ValueError, yaml.YAMLError) as error:
         print(error, file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
     with _written(config) as path:
-        return ServeRun(path).watch(config)
+        return ServeRun(path).watch(*address(config), lambda models: welcome(config, models))
 
 
 def effective_config(arguments: argparse.Namespace) -> ServeConfig:
     """The file's configuration with the command line's values in it."""
-    config: ServeConfig = yaml.safe_load(arguments.config.read_text())
+    with arguments.config.open() as file:
+        config: ServeConfig = yaml.safe_load(file)
+    if not isinstance(config, dict) or not config.get("applications"):
+        raise ValueError(f"{arguments.config} is not a Serve configuration with an application")
     if arguments.model:
         source = Path(arguments.model).expanduser()
         config = with_model(config, str(source.resolve()) if source.is_dir() else arguments.model)
@@ -71,84 +63,7 @@ def address(config: ServeConfig) -> tuple[str, int]:
     return options.get("host", "0.0.0.0"), options.get("port", 8000)
 
 
-class ServeRun:
-    """A `serve run` with its own Ray, in a session of its own: a terminal's Ctrl-C does not
-    reach it and its processes, only what is forwarded."""
-
-    def __init__(self, config: Path) -> None:
-        command = [sys.executable, "-m", "ray.serve.scripts", "run", "--address", "local"]
-        self._process = subprocess.Popen(
-            [*command, str(config)],
-            env=_environment(),
-            start_new_session=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-        )
-        self._telling = Thread(target=self._tell)
-        self._telling.start()
-        self._stopping = False
-        for number in STOP_SIGNALS:
-            signal.signal(number, self._stop)
-
-    def watch(self, config: ServeConfig) -> int:
-        """Waits for its end; says once when it is ready."""
-        ready = False
-        while not self._ended():
-            if not ready and (answer := ask_ready(*address(config))) is not None:
-                ready = True
-                print(welcome(config, answer), flush=True)
-        self._kill()  # whatever Ray left behind
-        self._telling.join()
-        if not self._stopping:
-            print("serve run has ended by itself; the reason is above", file=sys.stderr)
-        return 0 if self._stopping else 1
-
-    def _tell(self) -> None:
-        """Passes on what it says, but for Ray's usual noise."""
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if not NOISE.search(line):
-                print(line, end="", flush=True)
-
-    def _ended(self) -> bool:
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(POLL_S)
-        return self._process.returncode is not None
-
-    def _stop(self, number: int, frame: object) -> None:
-        if self._stopping:
-            self._kill()
-            return
-        self._stopping = True
-        print("stopping: running answers may finish; once more to stop at once", flush=True)
-        self._process.send_signal(signal.SIGINT)  # the only one that `serve run` minds
-
-    def _kill(self) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-
-
-def ask_ready(host: str, port: int) -> dict[str, Any] | None:
-    """What `GET /ready` tells of the models by name; None unless all of them are ready."""
-    connection = HTTPConnection(reachable(host), port, timeout=PROBE_TIMEOUT_S)
-    try:
-        connection.request("GET", "/ready")
-        response = connection.getresponse()
-        return json.loads(response.read())["models"] if response.status == 200 else None
-    except (OSError, HTTPException, ValueError):
-        return None
-    finally:
-        connection.close()
-
-
-def reachable(host: str) -> str:
-    """An address to call a server at that listens on `host`."""
-    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-
-
-def welcome(config: ServeConfig, models: Mapping[str, Mapping[str, Any]]) -> str:
+def welcome(config: ServeConfig, models: ModelStates) -> str:
     """Where it is, on what it runs, and a line to try."""
     host, port = address(config)
     shown = f"[{reachable(host)}]" if ":" in host else reachable(host)
@@ -171,7 +86,7 @@ def _curl(url: str, model: str, settings: AppSettings) -> str:
 
 
 def _settings(config: ServeConfig) -> AppSettings:
-    return AppSettings.model_validate(config["applications"][0]["args"])
+    return AppSettings.model_validate(config["applications"][0].get("args", {}))
 
 
 def _fetch(settings: AppSettings) -> None:
@@ -198,11 +113,6 @@ def _written(config: ServeConfig) -> Iterator[Path]:
         path = Path(folder) / "serve_config.yaml"
         path.write_text(yaml.safe_dump(config, sort_keys=False))
         yield path
-
-
-def _environment() -> dict[str, str]:
-    own = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    return {"RAY_USAGE_STATS_ENABLED": "0"} | own
 
 
 def _arguments() -> argparse.Namespace:

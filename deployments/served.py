@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from deployments.wire import Item
 from models.engine import LlmEngine
@@ -19,27 +19,9 @@ from models.token_engine import TokenEngine, TokenRequest
 
 logger = logging.getLogger("stepserve")
 
+CRASHES = 3  # in a row, after which an engine of somebody else's is taken for broken
+
 Description = dict[str, Any]
-
-
-class Served(Protocol):
-    """What a replica does whatever it serves."""
-
-    def stop_choice(self, request_id: str, choice: int) -> None:
-        """A stop matched in a choice's text."""
-        ...
-
-    def observe(self) -> None:
-        """Brings the gauges up to date."""
-        ...
-
-    def describe(self) -> Description:
-        """``speaks``, ``max_context``, and whatever people want to know."""
-        ...
-
-    def problem(self, stall_timeout_s: float) -> str:
-        """What is wrong with the engine, "" if nothing."""
-        ...
 
 
 class ServedTokens:
@@ -59,7 +41,7 @@ class ServedTokens:
         self._engine.observe()
 
     def describe(self) -> Description:
-        return {**self._description, "speaks": "tokens", "max_context": self._engine.max_context}
+        return {"speaks": "tokens", "max_context": self._engine.max_context, **self._description}
 
     def problem(self, stall_timeout_s: float) -> str:
         stepper = self._engine.stepper
@@ -75,6 +57,7 @@ class ServedEvents:
         self._engine = engine
         self._metrics = metrics
         self._live = 0
+        self._crashes = 0  # in a row
         self._last_progress = time.monotonic()
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
@@ -86,6 +69,7 @@ class ServedEvents:
             async with aclosing(self._engine.generate(request)) as events:
                 async for event in events:
                     self._last_progress = time.monotonic()
+                    self._crashes = 0
                     watch.see(event)
                     yield event
         except EngineError:
@@ -93,6 +77,7 @@ class ServedEvents:
             raise
         except Exception as error:  # not our code: whatever it raises fails this request only
             watch.reason = FinishReason.ERROR
+            self._crashes += 1
             logger.exception("the engine failed")
             raise Failed(f"The engine failed: {type(error).__name__}: {error}") from error
         finally:
@@ -109,6 +94,8 @@ class ServedEvents:
         return {"speaks": "events", "max_context": self._engine.max_context}
 
     def problem(self, stall_timeout_s: float) -> str:
+        if self._crashes >= CRASHES:
+            return f"the engine failed {self._crashes} times in a row"
         return _stall(self._live, self._last_progress, stall_timeout_s)
 
 

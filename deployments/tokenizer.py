@@ -12,10 +12,12 @@ from functools import partial
 from typing import TypeVar
 
 from configs.settings import ModelSettings
+from models.build import build_text
 from models.errors import EngineError, TooLong
 from models.request import ChatPrompt, GenerateRequest, Prompt, TextPrompt
 from models.text.pipeline import Encoded
 
+MESSAGE = 64  # characters that a message is worth, beside its own
 SHORT_PROMPT = 4000  # characters or tokens; what is longer is done off the event loop
 THREADS = 4
 
@@ -26,15 +28,13 @@ class Tokenizer:
     """Encodes for one model. Knows nothing of engines but the longest prompt they take."""
 
     async def __init__(self, settings: ModelSettings) -> None:  # type: ignore[misc]
-        from models.build import build_text
-
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="encode")
         self._text = await asyncio.to_thread(build_text, settings)
 
     async def encode(self, request: GenerateRequest, max_context: int) -> Encoded | EngineError:
         """A prompt beyond ``max_context`` goes no further."""
         work = partial(self._text.encode, request)
-        encoded = await self._result(work, _characters(request.prompt))
+        encoded = await self._result(work, _characters(request.prompt, request.stop))
         if isinstance(encoded, Encoded) and len(encoded.token_ids) >= max_context:
             return TooLong(len(encoded.token_ids), max_context)
         return encoded
@@ -61,11 +61,13 @@ class Tokenizer:
             return error
 
 
-def _characters(prompt: Prompt) -> int:
+def _characters(prompt: Prompt, stops: Sequence[str] = ()) -> int:
+    """About what a prompt takes to encode; a message costs something even when it is empty."""
+    beside = sum(map(len, stops))
     match prompt:
         case ChatPrompt(messages):
-            return sum(len(str(message.get("content"))) for message in messages)
+            return beside + sum(MESSAGE + len(str(message)) for message in messages)
         case TextPrompt(text):
-            return len(text)
+            return beside + len(text)
         case _:
-            return 0
+            return beside

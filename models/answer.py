@@ -5,7 +5,7 @@ from __future__ import annotations
 from models.events import Event, Finished, FinishReason, Started, Text, Usage
 from models.request import GenerateRequest
 from models.text.pipeline import Encoded, TextPipeline
-from models.token_engine import Admitted, Tokens
+from models.token_engine import Admitted, TokenRequest, Tokens
 
 
 class Answer:
@@ -64,3 +64,14 @@ class Answer:
         completion = self._decoders[choice].tokens + undecoded
         usage = Usage(prompt.prompt_tokens, completion, prompt.cached_tokens)
         return Finished(reason, usage, stop, choice)
+
+
+def token_request(request: GenerateRequest, encoded: Encoded) -> TokenRequest:
+    """The half of a request that needs no text."""
+    return TokenRequest(
+        id=request.id,
+        token_ids=encoded.token_ids,
+        sampling=request.sampling,
+        stop_ids=frozenset(encoded.stop_ids),
+        n=request.n,
+    )

@@ -23,15 +23,12 @@ from models.token_engine import Steps, TokenEngine
 class ServedSteps:
     """A step model ready to serve, but for how its sequences ask for their steps."""
 
-    model: StepModel
     stepper: Stepper
     admission: Admission
     metrics: LlmMetrics
 
     def engine(self, steps: Steps) -> TokenEngine:
-        return TokenEngine(
-            self.stepper, steps, self.admission, self.metrics, self.model.capacity.max_context
-        )
+        return TokenEngine(self.stepper, steps, self.admission, self.metrics)
 
 
 def build_model(settings: ModelSettings, metrics: LlmMetrics) -> ServedSteps | LlmEngine:
@@ -43,7 +40,6 @@ def build_model(settings: ModelSettings, metrics: LlmMetrics) -> ServedSteps | L
     model: StepModel = made
     limits = settings.engine
     return ServedSteps(
-        model=model,
         stepper=Stepper(model, step_tokens=limits.step_tokens, metrics=metrics),
         admission=Admission(
             min(limits.max_running, model.capacity.slots),
@@ -58,7 +54,7 @@ def build_text(settings: ModelSettings) -> TextPipeline:
     """The text half of a model, without torch."""
     source = settings.tokenizer or settings.source or "bytes"
     if source == "bytes":
-        return TextPipeline.bytes()
+        return TextPipeline.bytes(settings.chat_template)
     return TextPipeline.load(resolve(source, weights=False), settings.chat_template)
 
 
@@ -103,7 +99,8 @@ def _own(settings: ModelSettings) -> Any:
     if hasattr(made, "prefill") and hasattr(made, "decode"):
         from models.step.plain import PlainStepModel
 
-        return PlainStepModel(made, slots=settings.engine.max_running)
+        limits = settings.engine
+        return PlainStepModel(made, slots=limits.max_running, max_context=limits.max_context)
     raise TypeError(
         f"{settings.factory} made a {type(made).__name__}, which is neither an engine (`generate`),"
         " nor a step model (`launch`), nor a plain model (`prefill` and `decode`)"

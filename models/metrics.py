@@ -116,16 +116,20 @@ class LlmMetrics:
         self,
         reason: FinishReason,
         *,
-        prompt_tokens: int,
+        prompt_tokens: int | None,
         completion_tokens: int,
         queue_s: float | None,
         first_token_s: float | None,
         total_s: float,
     ) -> None:
-        """One request has ended; times run from its arrival, None for what it never reached."""
+        """One choice has ended; times run from its arrival, None for what it never reached.
+
+        ``prompt_tokens`` are None but for one choice of those that share a prompt.
+        """
         self._add(FINISHED, 1, reason.value)
-        self._add(PROMPT_TOKENS, prompt_tokens)
-        self._observe(PROMPT_SIZE, prompt_tokens)
+        if prompt_tokens is not None:
+            self._add(PROMPT_TOKENS, prompt_tokens)
+            self._observe(PROMPT_SIZE, prompt_tokens)
         self._observe(ANSWER_SIZE, completion_tokens)
         self._observe(DURATION, total_s)
         if queue_s is not None:

@@ -135,10 +135,10 @@ class _Choice:
             yield from self._finish(FinishReason.STOP)
             return
         self._tokens += 1
-        if token in self._stop_ids:
+        if token in self._stop_ids and self._tokens > self._min_tokens:
             yield from self._finish(FinishReason.STOP, token)
             return
-        yield from self._say(self._matcher.push(piece, armed=self._tokens >= self._min_tokens))
+        yield from self._say(self._matcher.push(piece, armed=self._tokens > self._min_tokens))
         if self._matcher.stop is not None:
             yield from self._finish(FinishReason.STOP)
         elif self._tokens == self._limit:

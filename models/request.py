@@ -50,7 +50,7 @@ class SamplingParams:
         _within("min_p", self.min_p, 0.0, 1.0)
         _within("presence_penalty", self.presence_penalty, -2.0, 2.0)
         _within("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
-        _within("repetition_penalty", self.repetition_penalty, 0.0, math.inf, open_below=True)
+        _within("repetition_penalty", self.repetition_penalty, 0.01, 100.0)
         for token, bias in self.logit_bias.items():
             _within("logit_bias", token, 0, math.inf)
             _within("logit_bias", bias, -100.0, 100.0)

@@ -13,12 +13,12 @@ from concurrent.futures import Future
 from contextlib import aclosing
 from types import TracebackType
 
-from models.answer import Answer
+from models.answer import Answer, token_request
 from models.errors import Failed
 from models.events import Event
 from models.request import GenerateRequest, Prompt
 from models.text.pipeline import TextPipeline
-from models.token_engine import TokenEngine, TokenRequest
+from models.token_engine import TokenEngine
 
 _Deliver = Callable[[Event | BaseException | None], object]
 
@@ -31,6 +31,8 @@ class Scheduled:
         self.max_context = engine.max_context
         self.engine = engine
         self.text = text
+        self._closing = threading.Lock()  # nothing is started on a loop that is about to stop
+        self._closed = False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
@@ -76,8 +78,10 @@ class Scheduled:
 
     def close(self) -> None:
         """Fails what still runs, and ends the engine's threads."""
-        if self._loop.is_closed():
-            return
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
         asyncio.run_coroutine_threadsafe(self._cancel_all(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -97,9 +101,10 @@ class Scheduled:
 
     def _start(self, request: GenerateRequest, deliver: _Deliver) -> Callable[[], object]:
         """Runs a request on the engine's loop. ``deliver`` gets its events, then how it ended."""
-        if self._loop.is_closed():
-            raise Failed("The engine is closed.")
-        running = asyncio.run_coroutine_threadsafe(self._answer(request, deliver), self._loop)
+        with self._closing:
+            if self._closed:
+                raise Failed("The engine is closed.")
+            running = asyncio.run_coroutine_threadsafe(self._answer(request, deliver), self._loop)
         running.add_done_callback(lambda ended: deliver(_ending(ended)))
         return running.cancel
 
@@ -111,13 +116,7 @@ class Scheduled:
     async def _events(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
         encoded = await asyncio.to_thread(self.text.encode, request)
         answer = Answer(self.text, encoded, request)
-        tokens = TokenRequest(
-            id=request.id,
-            token_ids=encoded.token_ids,
-            sampling=request.sampling,
-            stop_ids=frozenset(encoded.stop_ids),
-            n=request.n,
-        )
+        tokens = token_request(request, encoded)
         async with aclosing(self.engine.generate(tokens)) as items:
             async for item in items:
                 for event in answer.events(item):

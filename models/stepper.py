@@ -46,6 +46,11 @@ class Stepper:
 
     def __init__(self, model: StepModel, *, step_tokens: int, metrics: LlmMetrics) -> None:
         capacity = model.capacity
+        if capacity.blocks * capacity.block_size < capacity.max_context:
+            raise ValueError(
+                f"{capacity.blocks} blocks of {capacity.block_size} tokens cannot hold one sequence"
+                f" of {capacity.max_context} tokens"
+            )
         self.model = model
         self.failure: str | None = None
         self.last_progress = time.monotonic()
@@ -85,7 +90,7 @@ class Stepper:
         A step that is on the device may still write to its blocks, but whoever gets them next
         writes in a later step.
         """
-        self._release(self._scheduler.remove(sequence))
+        self._end(sequence)
         self._progress.pop(sequence, None)
 
     async def step(self, sequences: abc.Sequence[Sequence]) -> list[Progress]:
@@ -93,10 +98,12 @@ class Stepper:
 
         Never raises for a failed step: its sequences' progress holds the error.
         """
-        self._launch(self._depth)
-        if self._flying:
-            await self._collect(self._flying[0])
-        self._launch(1)
+        try:
+            self._launch(self._depth)
+            await self._collect()
+            self._launch(1)
+        except Exception as error:  # a model's or our own: it fails this step's sequences only
+            await self._fail(error)
         return [self._progress.pop(sequence, Progress()) for sequence in sequences]
 
     def close(self) -> None:
@@ -117,19 +124,20 @@ class Stepper:
             launched = self._thread.submit(self.model.launch, chunks)
             self._flying.append(_Step(chunks, launched, time.monotonic()))
 
-    async def _collect(self, step: _Step) -> None:
-        waited = self._thread.submit(lambda: step.launched.result().tokens())
-        try:
-            tokens = await asyncio.shield(asyncio.wrap_future(waited))
-        except Exception as error:  # whatever a model may raise fails this step's sequences only
-            await self._fail(step, error)
+    async def _collect(self) -> None:
+        if not self._flying:
             return
-        self._flying.popleft()
+        step = self._flying[0]
+        waited = self._thread.submit(lambda: step.launched.result().tokens())
+        tokens = await asyncio.shield(asyncio.wrap_future(waited))
+        sampling = [chunk.sequence for chunk in step.chunks if chunk.samples]
+        if len(tokens) != len(sampling):
+            raise ValueError(f"the model made {len(tokens)} tokens for {len(sampling)} sequences")
         self._measure(step)
-        sampling = (chunk.sequence for chunk in step.chunks if chunk.samples)
         for sequence, token in zip(sampling, tokens, strict=True):
             if not sequence.ended:
                 self._apply(sequence, token)
+        self._flying.popleft()
 
     def _apply(self, sequence: Sequence, token: int) -> None:
         sequence.pending -= 1
@@ -142,12 +150,27 @@ class Stepper:
             if len(sequence.tokens) >= sequence.max_length:
                 progress.finish = FinishReason.LENGTH
         if progress.finish:
-            self._release(self._scheduler.remove(sequence))
+            self._end(sequence)
 
-    async def _fail(self, step: _Step, error: Exception) -> None:
-        logger.error("a step over %d sequences failed", len(step.chunks), exc_info=error)
+    def _end(self, sequence: Sequence) -> None:
+        self._release(self._scheduler.remove(sequence))
+        if not self._scheduler.live:
+            self._check()
+
+    def _check(self) -> None:
+        try:
+            self.pool.check()
+        except AssertionError as error:
+            logger.exception("the pool of KV blocks is not as it should be")
+            self.failure = f"{type(error).__name__}: {error}"
+            self.pool.reset()
+
+    async def _fail(self, error: Exception) -> None:
+        chunks = self._flying[0].chunks if self._flying else []
+        lost = [chunk.sequence for chunk in chunks if not chunk.sequence.ended]
+        lost = lost or list(self._scheduler.live)
+        logger.error("a step failed: %s", [sequence.id for sequence in lost], exc_info=error)
         self.failure = f"{type(error).__name__}: {error}"
-        lost = [chunk.sequence for chunk in step.chunks if not chunk.sequence.ended]
         self._flying.clear()
         self._scheduler.reset(lost)
         for sequence in lost:

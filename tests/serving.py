@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from deployments.serve_command import ask_ready
+from deployments.serve_run import ask_ready
 
 ROOT = Path(__file__).resolve().parents[1]
 HOST = "127.0.0.1"

@@ -26,7 +26,6 @@ HARMLESS = frozenset(
         "session_id",
         "store",
         "user",
-        "verbosity",
     }
 )
 
@@ -57,6 +56,7 @@ NEUTRAL: Mapping[str, Collection[Any]] = {
     "structured_outputs": EMPTY,
     "truncate_prompt_tokens": NOTHING,
     "use_beam_search": (False,),
+    "verbosity": ("medium",),
 }
 
 CHAT_NEUTRAL: Mapping[str, Collection[Any]] = {

@@ -42,7 +42,7 @@ class Admission:
         self.running = 0
         self.waiting_tokens = 0
         self._queue: deque[Place] = deque()
-        self._finished: deque[float] = deque()
+        self._finished: deque[float] = deque(maxlen=4096)  # when places became free lately
 
     @property
     def waiting(self) -> int:

@@ -105,10 +105,9 @@ class BlockPool:
         sequence.node = _ROOT
 
     def check(self) -> None:
-        """Asserts that with nothing running every block is blank or idle, each just once."""
-        assert self.free == self.count == len({*self._blank, *self._idle}), "blocks leaked"
-        assert not any(block.holders for block in self._blocks), "a free block is held"
-        assert sorted(self._known.values()) == sorted(self._idle), "prefixes and blocks differ"
+        """Asserts that with nothing running every block is blank, or idle with its prefix known."""
+        assert self.free == self.count, f"{self.used} of {self.count} blocks leaked"
+        assert len(self._known) == len(self._idle), "prefixes and idle blocks differ"
 
     def _match(self, tokens: list[int]) -> tuple[list[int], int]:
         found: list[int] = []

@@ -31,10 +31,7 @@ class Scheduler:
         if sequence not in self.live:
             return None
         del self.live[sequence]
-        slot = self._suspend(sequence)
-        if not self.live:
-            self.pool.check()
-        return slot
+        return self._suspend(sequence)
 
     def reset(self, lost: abc.Collection[Sequence]) -> None:
         """After a failed step: ends ``lost``, and takes all others back to their beginning."""

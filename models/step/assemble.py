@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import abc
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from transformers import PreTrainedModel
@@ -55,7 +55,10 @@ def assemble(
 ) -> StepModel:
     """Raises ValueError if not a single KV block fits."""
     limit, note = context_limit(model.config, wishes.max_context)
-    known = {**(facts or {}), "max_context": noted(f"{limit} tokens", note)}
+    known = {**(facts or {}), "context": noted(f"{limit} tokens", note)}
+    # Found out once: what one kernel's pool gave back may not be seen as free by the next.
+    gib = cache.memory_budget(model.device, wishes.kv_cache_gib) / 2**30
+    wishes = replace(wishes, kv_cache_gib=gib)
     seen, objection = _recorded(model, limit)
     failures: list[str] = []
     if seen is not None:
@@ -141,7 +144,7 @@ def _paged(
     }
     if size.note:
         log.warning("max_context is %d tokens (%s)", size.max_context, size.note)
-        described["max_context"] = noted(f"{size.max_context} tokens", size.note)
+        described["context"] = noted(f"{size.max_context} tokens", size.note)
     return PagedModel(model, capacity, forward, described), ""
 
 

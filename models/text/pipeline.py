@@ -66,22 +66,21 @@ class TextPipeline:
         """From a Hugging Face folder; ``chat_template`` is a file that replaces the model's own."""
         config = _read(folder / "tokenizer_config.json")
         model, generation = _read(folder / "config.json"), _read(folder / "generation_config.json")
-        override = Path(chat_template).read_text(encoding="utf-8") if chat_template else None
         return cls(
             Tokenizer.from_file(str(folder / "tokenizer.json")),
             special_tokens=_special_tokens(_read(folder / "special_tokens_map.json") | config),
             eos_token_ids=[*_eos_ids(model), *_eos_ids(generation)],
-            chat_template=override or find_template(folder, config),
+            chat_template=_override(chat_template) or find_template(folder, config),
             vocab_size=model.get("vocab_size") or model.get("text_config", {}).get("vocab_size"),
         )
 
     @classmethod
-    def bytes(cls) -> TextPipeline:
+    def bytes(cls, chat_template: str | None = None) -> TextPipeline:
         """Each byte of UTF-8 is its own token, beside a few control tokens."""
         return cls(
             byte_tokenizer(),
             special_tokens={"bos_token": BOS, "eos_token": END},
-            chat_template=CHAT_TEMPLATE,
+            chat_template=_override(chat_template) or CHAT_TEMPLATE,
         )
 
     def encode(self, request: GenerateRequest) -> Encoded:
@@ -150,7 +149,8 @@ class TextPipeline:
         if not sampling.ignore_eos:
             ends.update(dict.fromkeys(self.eos_token_ids))
         ends.update((token_id, token_id) for token_id in sampling.stop_token_ids)
-        ends.update(self._stop_ids.find(stops))
+        # No stop id is ever sampled before min_tokens; ordinary text may be, and just not count.
+        ends.update(self._stop_ids.find(stops, control_only=sampling.min_tokens > 0))
         return {token_id: stop for token_id, stop in ends.items() if token_id < self.vocab_size}
 
     def _check_known(self, token_ids: Iterable[int], param: str) -> None:
@@ -159,6 +159,10 @@ class TextPipeline:
             size = self.vocab_size
             message = f"Token id {largest} in {param} is outside the model's {size} tokens."
             raise Invalid(message, param)
+
+
+def _override(chat_template: str | None) -> str | None:
+    return Path(chat_template).read_text(encoding="utf-8") if chat_template else None
 
 
 def _read(file: Path) -> dict[str, Any]:

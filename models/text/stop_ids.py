@@ -21,13 +21,14 @@ class StopIds:
         self._control = frozenset(token_id for token_id, token in added.items() if token.special)
         self._context = tokenizer.encode("a", add_special_tokens=False).ids[-1:]
 
-    def find(self, stops: Sequence[str]) -> dict[int, str]:
+    def find(self, stops: Sequence[str], *, control_only: bool = False) -> dict[int, str]:
         """The stops by the ids that match them; ``stops`` are not empty."""
         ids = {stop: self._single(stop) for stop in stops}
         return {
             token_id: stop
             for stop, token_id in ids.items()
-            if token_id is not None and (token_id in self._control or _is_leftmost(stop, stops))
+            if token_id is not None
+            and (token_id in self._control or (not control_only and _is_leftmost(stop, stops)))
         }
 
     def _single(self, stop: str) -> int | None:

@@ -1,7 +1,7 @@
 """How much ``@serve.batch`` behind the gate costs against a hand-written loop.
 
-``python -m tests.bench.step_batching [--model SOURCE]`` prints a Markdown table. Both run the same
-engine over the same arrivals in one process, one after the other, on the loop a replica runs on.
+``python -m tests.bench.step_batching`` prints a Markdown table. Both run the same engine over the
+same arrivals in one process, in turns, on the loop a replica runs on; medians of all rounds.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import uvloop
+import yaml
 from filelock import FileLock
 
 from configs.settings import EngineSettings, ModelSettings
@@ -32,6 +33,7 @@ from models.step_loop import StepLoop
 from models.stepper import Stepper
 from models.token_engine import Steps, TokenEngine, TokenRequest, Tokens
 from tests.deployments.replica import replica_context
+from tests.serving import ROOT
 
 ARRIVE_WITHIN_S = 0.5
 TOKENS = (60, 140)  # of one answer
@@ -136,9 +138,7 @@ async def measure(model: StepModel, path: abc.Callable[[Stepper], Steps], load: 
     metrics = LlmMetrics("bench")
     stepper = Stepper(watched, step_tokens=STEP_TOKENS, metrics=metrics)
     slots = model.capacity.slots
-    engine = TokenEngine(
-        stepper, path(stepper), Admission(slots, 0, 0), metrics, model.capacity.max_context
-    )
+    engine = TokenEngine(stepper, path(stepper), Admission(slots, 0, 0), metrics)
     began = time.perf_counter()
     counts = await asyncio.gather(*(_answer(engine, *item) for item in load.requests()))
     took = time.perf_counter() - began
@@ -156,13 +156,23 @@ async def _answer(engine: TokenEngine, wait_s: float, request: TokenRequest) -> 
         return sum([len(item.token_ids) async for item in items if isinstance(item, Tokens)])
 
 
-def compare(model: StepModel, load: Load) -> tuple[Result, Result]:
+def compare(model: StepModel, load: Load, rounds: int = 1) -> tuple[Result, Result]:
     """The loop's result, then ``@serve.batch``'s."""
     with replica_context(max_ongoing_requests=1000):
-        return (
-            uvloop.run(measure(model, over_loop, load)),
-            uvloop.run(measure(model, over_batch, load)),
-        )
+        pairs = [
+            [uvloop.run(measure(model, path, load)) for path in (over_loop, over_batch)]
+            for _ in range(rounds)
+        ]
+    loops, batches = zip(*pairs, strict=True)
+    return _median(loops), _median(batches)
+
+
+def _median(results: abc.Sequence[Result]) -> Result:
+    return Result(
+        mean_batch=statistics.median(result.mean_batch for result in results),
+        tokens_per_s=statistics.median(result.tokens_per_s for result in results),
+        idle_us=statistics.median(result.idle_us for result in results),
+    )
 
 
 HEADER = """\
@@ -200,25 +210,41 @@ def _real(source: str, slots: int) -> StepModel:
     )
     built = build_model(settings, LlmMetrics("bench"))
     assert isinstance(built, ServedSteps)
-    return built.model
+    return built.stepper.model
+
+
+def default_source() -> str:
+    config = yaml.safe_load((ROOT / "serve_config.yaml").read_text())
+    source: str = config["applications"][0]["args"]["models"][0]["source"]
+    return source
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sequences", type=int, nargs="+", default=[8, 32, 128])
     parser.add_argument("--step-ms", type=float, default=10.0, help="of the fake step")
-    parser.add_argument("--model", help="also a real model: a source as in serve_config.yaml")
+    parser.add_argument("--rounds", type=int, default=3, help="of each pair, in turns")
+    parser.add_argument("--model", default=default_source(), help="the real one; '': none")
     arguments = parser.parse_args()
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
     with FileLock(LOCK):
         print(HEADER)
         for count in arguments.sequences:
             fake = SleepingModel(count, arguments.step_ms / 1000)
-            print(rows(f"{arguments.step_ms:g} ms", count, *compare(fake, Load(count))), flush=True)
+            print(
+                rows(
+                    f"{arguments.step_ms:g} ms",
+                    count,
+                    *compare(fake, Load(count), arguments.rounds),
+                ),
+                flush=True,
+            )
         if arguments.model:
             for count in arguments.sequences:
                 model = _real(arguments.model, count)
-                print(rows("real", count, *compare(model, Load(count))), flush=True)
+                print(
+                    rows("real", count, *compare(model, Load(count), arguments.rounds)), flush=True
+                )
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import yaml
 
 from configs.settings import AppSettings
 from deployments.serve_command import address, effective_config, welcome
-from tests.serving import ROOT, left_after, serving
+from tests.serving import ROOT, free_port, left_after, serving
 
 MOCK = ROOT / "configs" / "presets" / "mock.yaml"
 
@@ -67,6 +67,15 @@ def test_a_wrong_setting_is_an_error_that_names_it(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("text", ["", "- 1", "applications: []", "applications: ["])
+def test_what_is_no_serve_configuration_is_an_error(text: str, tmp_path: Path) -> None:
+    (tmp_path / "odd.yaml").write_text(text)
+    done = run_command("--config", str(tmp_path / "odd.yaml"))
+    assert done.returncode == 1
+    assert "odd.yaml" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.slow
 def test_it_serves_and_stops_cleanly_when_told_to() -> None:
     with serving(MOCK) as server:
@@ -77,6 +86,17 @@ def test_it_serves_and_stops_cleanly_when_told_to() -> None:
         assert answer.stdout.endswith("data: [DONE]\n\n")
         assert server.stop(signal.SIGTERM) == 0
         assert left_after(server, 10) == []
+
+
+@pytest.mark.slow
+def test_a_model_that_does_not_load_ends_it_with_the_reason(tmp_path: Path) -> None:
+    config = yaml.safe_load(MOCK.read_text())
+    config["applications"][0]["args"]["models"][0]["factory"] = "models.mock:Missing"
+    (tmp_path / "broken.yaml").write_text(yaml.safe_dump(config))
+    done = run_command("--config", str(tmp_path / "broken.yaml"), "--port", str(free_port()))
+    assert done.returncode == 1
+    assert "module 'models.mock' has no attribute 'Missing'" in done.stdout
+    assert done.stderr == "it cannot be served; the reason is above\n"
 
 
 @pytest.mark.slow
@@ -104,4 +124,4 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "deployments.serve_command", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)

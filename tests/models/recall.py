@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from models.schedule.sequence import Chunk
 from models.step.model import Capacity
 
-VOCABULARY = 97
+VOCABULARY = 97  # what it says; it understands one token more
+CURSED = VOCABULARY
 
 
 def next_token(tokens: abc.Sequence[int], seed: int) -> int:
@@ -101,7 +102,7 @@ def recall_model(
 ) -> RecallModel:
     capacity = Capacity(
         max_context=min(max_context, blocks * block_size),
-        vocab_size=VOCABULARY,
+        vocab_size=VOCABULARY + 1,
         slots=slots,
         blocks=blocks,
         block_size=block_size,

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 import pytest
 
@@ -147,3 +147,14 @@ def test_closing_fails_what_runs_and_what_comes_later(counting: Scheduled) -> No
         list(events)
     with pytest.raises(Failed, match="closed"):
         list(counting.stream(ask("b")))
+
+
+def test_a_call_that_races_the_end_is_refused_or_answered() -> None:
+    settings = ModelSettings(name="counting", factory="tests.models.counting:Counting")
+    for _ in range(20):
+        engine = build_scheduled(settings)
+        closing = threading.Thread(target=engine.close)
+        closing.start()
+        with suppress(Failed):
+            list(engine.stream(ask("a")))
+        closing.join()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncGenerator
+from collections.abc import Sequence as Several
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -15,10 +16,11 @@ from models.events import FinishReason
 from models.metrics import LlmMetrics
 from models.request import SamplingParams
 from models.schedule.admission import Admission
+from models.schedule.sequence import Chunk, Sequence
 from models.step_loop import StepLoop
 from models.stepper import Stepper
 from models.token_engine import Admitted, TokenEngine, TokenRequest, Tokens
-from tests.models.recall import RecallModel, expected, recall_model
+from tests.models.recall import CURSED, Ready, RecallModel, expected, recall_model
 
 
 @asynccontextmanager
@@ -28,7 +30,7 @@ async def serving(
     metrics = LlmMetrics("recall")
     stepper = Stepper(model, step_tokens=step_tokens, metrics=metrics)
     admission = Admission(model.capacity.slots, waiting, 100_000)
-    engine = TokenEngine(stepper, StepLoop(stepper), admission, metrics, model.capacity.max_context)
+    engine = TokenEngine(stepper, StepLoop(stepper), admission, metrics)
     yield engine
     assert_nothing_held(engine)
     stepper.close()
@@ -201,9 +203,9 @@ async def test_a_slow_reader_does_not_hold_up_the_steps() -> None:
 
 @pytest.mark.parametrize("ahead", [False, True])
 async def test_a_failed_step_fails_its_sequences_and_no_others(ahead: bool) -> None:
-    model = recall_model(fail_on=1000, launch_ahead=ahead, slots=1)
+    model = recall_model(fail_on=CURSED, launch_ahead=ahead, slots=1)
     async with serving(model) as engine:
-        cursed = asyncio.create_task(collect(engine, ask([1000, 4], 20)))
+        cursed = asyncio.create_task(collect(engine, ask([CURSED, 4], 20)))
         await asyncio.sleep(0)
         waiting = asyncio.create_task(collect(engine, ask([9, 9, 9], 20)))
         with pytest.raises(Failed, match="this token is cursed"):
@@ -215,13 +217,55 @@ async def test_a_failed_step_fails_its_sequences_and_no_others(ahead: bool) -> N
 @pytest.mark.parametrize("ahead", [False, True])
 async def test_sequences_outside_a_failed_step_start_over(ahead: bool) -> None:
     """A budget of one token: each step computes the older sequence, or the cursed one alone."""
-    model = recall_model(fail_on=1000, launch_ahead=ahead)
+    model = recall_model(fail_on=CURSED, launch_ahead=ahead)
     async with serving(model, step_tokens=1) as engine:
         older = asyncio.create_task(collect(engine, ask([1, 2, 3], 5)))
         await asyncio.sleep(0)
         with pytest.raises(Failed, match="this token is cursed"):
-            await collect(engine, ask([7, 7, 1000, 4], 20))
+            await collect(engine, ask([7, 7, CURSED, 4], 20))
         assert (await older).tokens[0] == expected([1, 2, 3], 0, 5)
+
+
+class Miscounting(RecallModel):
+    def launch(self, chunks: Several[Chunk]) -> Ready:
+        return Ready(super().launch(chunks).values[1:])
+
+
+async def test_a_model_that_forgets_a_token_fails_its_step() -> None:
+    model = Miscounting(recall_model().capacity)
+    async with serving(model) as engine:
+        with pytest.raises(Failed, match="0 tokens for 1 sequences"):
+            await asyncio.wait_for(collect(engine, ask([1, 2])), 5)
+    assert engine.stepper.failure
+
+
+async def test_our_own_failure_fails_who_runs_and_turns_the_engine_red() -> None:
+    async with serving(recall_model()) as engine:
+        engine.stepper.pool.block_size = 0
+        with pytest.raises(Failed, match="must not be zero"):
+            await asyncio.wait_for(collect(engine, ask([1, 2])), 5)
+        assert engine.stepper.failure
+
+
+async def test_a_leaked_block_turns_the_engine_red_and_is_taken_back() -> None:
+    async with serving(recall_model()) as engine:
+        stray = Sequence("stray", [1] * 9, SamplingParams(), frozenset(), 64, seed=0)
+        assert engine.stepper.pool.admit(stray)
+        assert (await collect(engine, ask([1, 2]))).tokens[0] == expected([1, 2], 0, 8)
+        assert engine.stepper.failure == "AssertionError: 3 of 64 blocks leaked"
+        assert engine.admission.running == 0
+
+
+async def test_ids_beyond_the_vocabulary_are_refused() -> None:
+    async with serving(recall_model()) as engine:
+        with pytest.raises(Invalid, match="98 is outside the model's 98 tokens"):
+            await collect(engine, ask([98]))
+
+
+def test_a_pool_too_small_for_one_sequence_is_refused() -> None:
+    model = RecallModel(replace(recall_model(blocks=8).capacity, max_context=33))
+    with pytest.raises(ValueError, match="8 blocks of 4 tokens cannot hold one sequence of 33"):
+        Stepper(model, step_tokens=16, metrics=LlmMetrics("recall"))
 
 
 async def test_too_many_are_refused_before_anything_is_queued() -> None:

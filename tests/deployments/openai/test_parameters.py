@@ -32,7 +32,7 @@ async def refused(app: Starlette, param: str, **body: Any) -> dict[str, Any]:
     [
         {"user": "ann", "metadata": {"a": "b"}, "store": True, "service_tier": "auto"},
         {"safety_identifier": "x", "prompt_cache_key": "k", "prompt_cache_retention": "24h"},
-        {"prompt_cache_options": {"mode": "implicit"}, "verbosity": "low"},
+        {"prompt_cache_options": {"mode": "implicit"}, "verbosity": "medium"},
         {"parallel_tool_calls": False},
     ],
 )

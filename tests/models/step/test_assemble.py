@@ -81,7 +81,7 @@ def test_max_context_is_lowered_to_what_the_memory_holds() -> None:
     layer_bytes = 2 * 2 * (8 + 8) * 4
     paged = served(model, kv_cache_gib=tokens * layer_bytes / 2**30)
     assert paged.capacity.max_context == tokens
-    assert "kv_cache_gib" in paged.describe()["max_context"]
+    assert "kv_cache_gib" in paged.describe()["context"]
     asked = prompts(1, 20, 30)[0]
     assert Driver(paged).run([sequence(asked)], 5) == [greedy(model, asked, 5)]
 
@@ -94,7 +94,7 @@ def test_no_room_for_one_block_is_an_error() -> None:
 def test_more_context_than_the_model_was_made_for_is_refused() -> None:
     paged = served(tiny("llama"), max_context=10**6)
     assert paged.capacity.max_context == 128
-    assert "made for" in paged.describe()["max_context"]
+    assert "made for" in paged.describe()["context"]
 
 
 def test_an_explicit_kernel_that_is_not_there_says_so() -> None:

@@ -43,7 +43,7 @@ def test_every_choice_is_told(folder: Path, caplog: pytest.LogCaptureFixture) ->
     assert facts["device"] == "cpu"
     assert facts["threads"] == "1"
     assert facts["dtype"].startswith("float32 (auto")
-    assert facts["max_context"] == "32 tokens"
+    assert facts["context"] == "32 tokens"
     assert facts["weights"].startswith("LlamaForCausalLM, 0 M parameters")
     assert facts["attention"] == "paged, sdpa"
     assert facts["kv_cache"].startswith("64 blocks of 16: 1024 tokens")
