@@ -79,6 +79,12 @@ class ModelSettings(Settings):
     chat_template: str | None = Field(
         None, description="a jinja file that replaces the tokenizer's chat template"
     )
+    reasoning: Literal["auto", "off", "think", "mistral", "seed", "cohere", "harmony"] = Field(
+        "auto", description="how its reasoning is marked; auto: as its chat template tells"
+    )
+    tool_format: Literal[
+        "auto", "hermes", "qwen_coder", "llama", "mistral", "deepseek", "glm", "harmony", "json"
+    ] = Field("auto", description="how it writes calls; auto: as its chat template tells")
     engine: EngineSettings = Field(
         EngineSettings(), description="the replica's device, memory and limits, below"
     )

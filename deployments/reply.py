@@ -11,12 +11,12 @@ from deployments.access import Access
 from deployments.openai import sse
 from deployments.openai.call import Call
 from deployments.openai.errors import ApiError, engine_error
-from deployments.openai.form import Form, Totals
+from deployments.openai.form import Choice, Form, Part, Totals
 from deployments.streams import Numbered
 from models.errors import EngineError, Failed
-from models.events import Event, Finished, FinishReason, Started, Text
+from models.events import Event, Finished, FinishReason, Reasoning, Started, Text, ToolCall
 
-ANSWERED = (FinishReason.STOP, FinishReason.LENGTH)
+ANSWERED = (FinishReason.STOP, FinishReason.LENGTH, FinishReason.TOOL_CALLS)
 
 
 class Progress:
@@ -30,14 +30,13 @@ class Progress:
 
     def note(self, event: Event) -> None:
         """Counts what the event says."""
-        if isinstance(event, Text):
-            if self._access.first_token_s is None:
-                self._access.first_token()
-        elif isinstance(event, Started):
+        if isinstance(event, Started):
             self.totals.start(event)
             self._access.prompt_tokens = self.totals.prompt_tokens
-        else:
+        elif isinstance(event, Finished):
             self._finish(event)
+        elif self._access.first_token_s is None:
+            self._access.first_token()
 
     def check_complete(self) -> None:
         """Raises ``Failed`` if the engine ended before every choice did."""
@@ -59,16 +58,16 @@ async def whole_answer(
 ) -> Response:
     """The answer once all choices have ended; raises ``ApiError`` or ``EngineError``."""
     progress = Progress(call, access)
-    texts: list[list[str]] = [[] for _ in range(len(call.requests) * call.n)]
+    parts: list[list[Part]] = [[] for _ in range(len(call.requests) * call.n)]
     ends: dict[int, Finished] = {}
     async for position, event in events:
         progress.note(event)
-        if isinstance(event, Text):
-            texts[position * call.n + event.choice].append(event.delta)
-        elif isinstance(event, Finished):
+        if isinstance(event, Finished):
             ends[position * call.n + event.choice] = event
+        elif not isinstance(event, Started):
+            parts[position * call.n + event.choice].append(event)
     progress.check_complete()
-    choices = [("".join(text), ends[i]) for i, text in enumerate(texts)]
+    choices = [Choice(part, ends[i]) for i, part in enumerate(parts)]
     body = sse.dumps(form.whole(choices, progress.totals))
     return Response(body, media_type="application/json")
 
@@ -116,6 +115,10 @@ class StreamedAnswer:
         first = position * self._call.n
         if isinstance(event, Text):
             await self._write(self._form.text(first + event.choice, event.delta))
+        elif isinstance(event, Reasoning):
+            await self._write(self._form.reasoning(first + event.choice, event))
+        elif isinstance(event, ToolCall):
+            await self._write(self._form.tool_call(first + event.choice, event))
         elif isinstance(event, Finished):
             await self._write(self._form.finish(first + event.choice, event))
         else:

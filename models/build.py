@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from configs.settings import ModelSettings
+from models.constrain.grammars import Grammars
 from models.engine import LlmEngine
 from models.metrics import LlmMetrics
 from models.schedule.admission import Admission
@@ -26,9 +27,10 @@ class ServedSteps:
     stepper: Stepper
     admission: Admission
     metrics: LlmMetrics
+    grammars: Grammars
 
     def engine(self, steps: Steps) -> TokenEngine:
-        return TokenEngine(self.stepper, steps, self.admission, self.metrics)
+        return TokenEngine(self.stepper, steps, self.admission, self.metrics, self.grammars)
 
 
 def build_model(settings: ModelSettings, metrics: LlmMetrics) -> ServedSteps | LlmEngine:
@@ -47,6 +49,9 @@ def build_model(settings: ModelSettings, metrics: LlmMetrics) -> ServedSteps | L
             limits.max_waiting_tokens,
         ),
         metrics=metrics,
+        grammars=Grammars(
+            lambda: build_text(settings).vocabulary(), width=model.capacity.vocab_size
+        ),
     )
 
 
@@ -54,8 +59,17 @@ def build_text(settings: ModelSettings) -> TextPipeline:
     """The text half of a model, without torch."""
     source = settings.tokenizer or settings.source or "bytes"
     if source == "bytes":
-        return TextPipeline.bytes(settings.chat_template)
-    return TextPipeline.load(resolve(source, weights=False), settings.chat_template)
+        return TextPipeline.bytes(
+            settings.chat_template,
+            reasoning=settings.reasoning,
+            tool_format=settings.tool_format,
+        )
+    return TextPipeline.load(
+        resolve(source, weights=False),
+        settings.chat_template,
+        reasoning=settings.reasoning,
+        tool_format=settings.tool_format,
+    )
 
 
 def build_scheduled(settings: ModelSettings) -> Scheduled:

@@ -10,7 +10,10 @@ from models.request import GenerateRequest, Prompt
 
 
 class LlmEngine(Protocol):
-    """Text in, events out. An engine with its own scheduler implements this."""
+    """Text in, events out. An engine with its own scheduler implements this.
+
+    Only one whose ``follows_grammars`` is true is given requests with a ``grammar``.
+    """
 
     name: str
     max_context: int  # tokens, prompt and answer together

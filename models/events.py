@@ -1,4 +1,4 @@
-"""What an engine answers: ``Started`` once, ``Text`` as it comes, ``Finished`` once a choice."""
+"""What an engine answers: ``Started`` once, what it says, ``Finished`` once a choice."""
 
 from __future__ import annotations
 
@@ -11,17 +11,23 @@ class FinishReason(StrEnum):
 
     STOP = "stop"
     LENGTH = "length"
+    TOOL_CALLS = "tool_calls"
     CANCELLED = "cancelled"
     ERROR = "error"
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Token counts of one choice; ``cached_tokens`` of the prompt came from the prefix cache."""
+    """Token counts of one choice.
+
+    ``cached_tokens`` of the prompt came from the prefix cache, ``reasoning_tokens`` of the
+    completion are reasoning.
+    """
 
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int = 0
+    reasoning_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +47,29 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
+class Reasoning:
+    """More of what a choice thinks before it answers; never empty."""
+
+    delta: str
+    choice: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call of one of the request's functions, or more of its arguments.
+
+    ``index`` counts the calls of a choice from 0. ``id`` and ``name`` are in the first event of a
+    call only; the ``arguments`` of all its events, joined, are a JSON text.
+    """
+
+    index: int
+    id: str | None = None
+    name: str | None = None
+    arguments: str = ""
+    choice: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """The last event of one choice.
 
@@ -54,4 +83,4 @@ class Finished:
     choice: int = 0
 
 
-Event = Started | Text | Finished
+Event = Started | Reasoning | Text | ToolCall | Finished

@@ -22,8 +22,9 @@ class MockEngine:
     """Answers every prompt with the same pieces, one piece a token.
 
     A piece's position in the script is its token id. With ``ignore_eos`` and below ``min_tokens``
-    the script starts over. ``failure`` happens before ``Started``, or after ``fail_after`` pieces
-    of each choice. ``live`` counts the requests that are being answered.
+    the script starts over. With ``follows_grammars`` the script is taken to match any grammar.
+    ``failure`` happens before ``Started``, or after ``fail_after`` pieces of each choice. ``live``
+    counts the requests that are being answered.
     """
 
     def __init__(
@@ -40,9 +41,11 @@ class MockEngine:
         retry_after: float = 1.0,
         max_context: int = 4096,
         cached_tokens: int = 0,
+        follows_grammars: bool = False,
     ) -> None:
         self.name = name
         self.max_context = max_context
+        self.follows_grammars = follows_grammars
         self.live = 0
         self.requests: list[GenerateRequest] = []
         self._pieces = tuple(pieces) if pieces is not None else split(text)
@@ -58,6 +61,8 @@ class MockEngine:
         """Yields the script as an ``LlmEngine``; ``n`` choices advance in turn."""
         self.requests.append(request)
         prompt_tokens = count_tokens(request.prompt)
+        if request.grammar and not self.follows_grammars:
+            raise Invalid("The mock engine follows no grammars.", request.grammar.param)
         self._admit(prompt_tokens)
         self.live += 1
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from models.errors import Invalid
 
@@ -62,13 +62,25 @@ class SamplingParams:
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """Messages for the model's chat template, as plain JSON values (``role``, ``content``, …)."""
+    """Messages for the model's chat template, as plain JSON values (``role``, ``content``, …).
+
+    ``tools`` are OpenAI's function tools, their names distinct; ``template_kwargs`` more variables
+    of the template. With ``continue_final_message`` the answer goes on with the last message.
+    """
 
     messages: tuple[Mapping[str, Any], ...]
+    tools: tuple[Mapping[str, Any], ...] = ()
+    documents: tuple[Mapping[str, Any], ...] = ()
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
 
     def __post_init__(self) -> None:
         if not self.messages:
             raise Invalid("messages must hold at least one message.", "messages")
+        if self.continue_final_message and self.add_generation_prompt:
+            message = "continue_final_message needs add_generation_prompt to be false."
+            raise Invalid(message, "continue_final_message")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +106,36 @@ class TokenPrompt:
 Prompt = ChatPrompt | TextPrompt | TokenPrompt
 
 
+GrammarKind = Literal["json_object", "json_schema", "regex", "choice", "lark", "gbnf"]
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """What every answer must be, whole: an answer that ends with ``stop`` matches it.
+
+    ``source`` is the text of a JSON schema, a regular expression, a JSON array of strings to
+    choose from, or a grammar; it is not looked at for ``json_object``. ``param`` is blamed for a
+    grammar that cannot be compiled, as its caller spells it.
+    """
+
+    kind: GrammarKind
+    source: str = ""
+    param: str = "response_format"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChoice:
+    """Whether the answer may (``auto``) or must (``required``) call the prompt's tools.
+
+    ``name`` is the one function that a required call must be of. Without ``parallel`` there is at
+    most one call.
+    """
+
+    mode: Literal["auto", "required"] = "auto"
+    name: str | None = None
+    parallel: bool = True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateRequest:
     """One prompt, ``n`` choices of an answer to it. ``stop`` strings keep the caller's spelling."""
@@ -103,6 +145,8 @@ class GenerateRequest:
     sampling: SamplingParams = field(default_factory=SamplingParams)
     stop: tuple[str, ...] = ()
     n: int = 1
+    grammar: Grammar | None = None
+    tool_choice: ToolChoice = ToolChoice()
 
     def __post_init__(self) -> None:
         _within("n", self.n, 1, MAX_CHOICES)

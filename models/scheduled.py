@@ -86,7 +86,7 @@ class Scheduled:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
-        self.engine.stepper.close()
+        self.engine.close()
 
     def __enter__(self) -> Scheduled:
         return self

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections import abc, deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 from models.errors import EngineError, Failed
@@ -22,6 +22,8 @@ from models.schedule.sequence import Chunk, Sequence
 from models.step.model import InFlight, StepModel
 
 logger = logging.getLogger("stepserve")
+
+WAIT_S = 0.02  # for late grammars, before others are asked whether they have come meanwhile
 
 
 @dataclass(slots=True)
@@ -100,7 +102,10 @@ class Stepper:
         """
         try:
             self._launch(self._depth)
-            await self._collect()
+            if self._flying:
+                await self._collect(self._flying[0])
+            else:
+                await self._wait_for_grammars()
             self._launch(1)
         except Exception as error:  # a model's or our own: it fails this step's sequences only
             await self._fail(error)
@@ -124,33 +129,49 @@ class Stepper:
             launched = self._thread.submit(self.model.launch, chunks)
             self._flying.append(_Step(chunks, launched, time.monotonic()))
 
-    async def _collect(self) -> None:
-        if not self._flying:
-            return
-        step = self._flying[0]
-        waited = self._thread.submit(lambda: step.launched.result().tokens())
+    async def _collect(self, step: _Step) -> None:
+        waited = self._thread.submit(_outcome, step)
         tokens = await asyncio.shield(asyncio.wrap_future(waited))
-        sampling = [chunk.sequence for chunk in step.chunks if chunk.samples]
+        sampling = [chunk for chunk in step.chunks if chunk.samples]
         if len(tokens) != len(sampling):
             raise ValueError(f"the model made {len(tokens)} tokens for {len(sampling)} sequences")
         self._measure(step)
-        for sequence, token in zip(sampling, tokens, strict=True):
-            if not sequence.ended:
-                self._apply(sequence, token)
+        for chunk, token in zip(sampling, tokens, strict=True):
+            if not chunk.sequence.ended:
+                self._apply(chunk, token)
         self._flying.popleft()
 
-    def _apply(self, sequence: Sequence, token: int) -> None:
+    async def _wait_for_grammars(self) -> None:
+        """Lets one of those catch up without which there is nothing to compute."""
+        late = [s.constraint.ruling for s in self._scheduler.live if s.constraint and not s.ready]
+        if late:
+            rulings = [asyncio.wrap_future(ruling) for ruling in late]
+            await asyncio.wait(rulings, timeout=WAIT_S, return_when=asyncio.FIRST_COMPLETED)
+
+    def _apply(self, chunk: Chunk, token: int) -> None:
+        sequence = chunk.sequence
         sequence.pending -= 1
-        sequence.tokens.append(token)
         progress = self._progress.setdefault(sequence, Progress())
+        ruling = chunk.ruling and chunk.ruling.result()
+        if ruling and ruling.error:
+            progress.error = ruling.error
+        elif ruling and ruling.finished and token not in sequence.stop_ids:
+            progress.finish = FinishReason.STOP
+        else:
+            self._append(sequence, token, progress)
+        if progress.finish or progress.error:
+            self._end(sequence)
+
+    def _append(self, sequence: Sequence, token: int, progress: Progress) -> None:
+        sequence.tokens.append(token)
         if token in sequence.stop_ids:
             progress.finish, progress.stop_id = FinishReason.STOP, token
-        else:
-            progress.token_ids += (token,)
-            if len(sequence.tokens) >= sequence.max_length:
-                progress.finish = FinishReason.LENGTH
-        if progress.finish:
-            self._end(sequence)
+            return
+        progress.token_ids += (token,)
+        if len(sequence.tokens) >= sequence.max_length:
+            progress.finish = FinishReason.LENGTH
+        elif sequence.constraint:
+            sequence.constraint.advance(token)
 
     def _end(self, sequence: Sequence) -> None:
         self._release(self._scheduler.remove(sequence))
@@ -199,3 +220,10 @@ class Stepper:
             sequences=len(step.chunks),
             tokens=sum(chunk.count for chunk in step.chunks),
         )
+
+
+def _outcome(step: _Step) -> list[int]:
+    """The step's tokens, once it is known what grammars say of them: a model may not ask."""
+    tokens = step.launched.result().tokens()
+    wait([chunk.ruling for chunk in step.chunks if chunk.ruling])
+    return tokens

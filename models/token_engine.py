@@ -9,17 +9,18 @@ import asyncio
 import logging
 import secrets
 import time
-from collections import deque
+from collections import abc, deque
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from models.constrain.grammars import Grammars
 from models.errors import Busy, Failed, Invalid, TooLong
 from models.events import FinishReason
 from models.metrics import LlmMetrics
-from models.request import SamplingParams
+from models.request import Grammar, SamplingParams
 from models.schedule.admission import Admission, Place
-from models.schedule.sequence import Sequence
+from models.schedule.sequence import Constraint, Sequence
 from models.stepper import Progress, Stepper
 
 logger = logging.getLogger("stepserve")
@@ -34,6 +35,7 @@ class TokenRequest:
     sampling: SamplingParams
     stop_ids: frozenset[int]
     n: int = 1
+    grammar: Grammar | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +76,14 @@ class TokenEngine:
         steps: Steps,
         admission: Admission,
         metrics: LlmMetrics,
+        grammars: Grammars | None = None,
     ) -> None:
         self.stepper = stepper
         self.steps = steps
         self.admission = admission
         self.metrics = metrics
         self.max_context = stepper.model.capacity.max_context
+        self._grammars = grammars
         self._answers: dict[str, _Answer] = {}
 
     async def generate(self, request: TokenRequest) -> AsyncGenerator[Admitted | Tokens, None]:
@@ -97,10 +101,7 @@ class TokenEngine:
             )
         if request.n > self.admission.max_running + self.admission.max_waiting:
             raise Invalid(f"n={request.n} is more than this server can ever take.", "n")
-        if request.id in self._answers:
-            raise Failed(f"A request with the id {request.id} is already running.")
-        answer = self._enter(request)
-        self._answers[request.id] = answer
+        answer = await self._enter(request)
         try:
             async for item in answer.items():
                 yield item
@@ -108,20 +109,46 @@ class TokenEngine:
             del self._answers[request.id]
             answer.close()
 
-    def _enter(self, request: TokenRequest) -> _Answer:
+    async def _enter(self, request: TokenRequest) -> _Answer:
+        """Takes the places first: a request that is turned away costs nothing more."""
+        places = self._places(request)
         try:
-            places = self.admission.enter(request.n, len(request.token_ids))
+            constraints = await self._constraints(request)
+            if request.id in self._answers:
+                raise Failed(f"A request with the id {request.id} is already running.")
+        except BaseException:
+            for place in places:
+                self.admission.leave(place)
+            raise
+        answer = self._answers[request.id] = _Answer(self, request, places, constraints)
+        self.observe()
+        return answer
+
+    def _places(self, request: TokenRequest) -> list[Place]:
+        try:
+            return self.admission.enter(request.n, len(request.token_ids))
         except Busy:
             self.metrics.rejected()
             raise
-        answer = _Answer(self, request, places)
-        self.observe()
-        return answer
+
+    async def _constraints(self, request: TokenRequest) -> abc.Sequence[Constraint | None]:
+        grammar = request.grammar
+        if grammar is None:
+            return [None] * request.n
+        if self._grammars is None:
+            raise Invalid("This model follows no grammars.", grammar.param)
+        return await self._grammars.start(grammar, request.stop_ids, request.n)
 
     def stop_choice(self, request_id: str, choice: int) -> None:
         """Ends one choice whose text matched a stop downstream. Idempotent."""
         if answer := self._answers.get(request_id):
             answer.lives[choice].stop()
+
+    def close(self) -> None:
+        """Ends the threads of the model and of grammars, after what they are doing."""
+        self.stepper.close()
+        if self._grammars:
+            self._grammars.close()
 
     def observe(self) -> None:
         """Tells the metrics what the engine holds now."""
@@ -137,13 +164,23 @@ class TokenEngine:
 class _Answer:
     """The choices of one request, and what they produced that was not read yet."""
 
-    def __init__(self, engine: TokenEngine, request: TokenRequest, places: list[Place]) -> None:
+    def __init__(
+        self,
+        engine: TokenEngine,
+        request: TokenRequest,
+        places: list[Place],
+        constraints: abc.Sequence[Constraint | None],
+    ) -> None:
         self._ready: deque[Tokens | Exception] = deque()
         self._wake = asyncio.Event()
         self._unfinished = request.n
+        sequences = [
+            _sequence(request, choice, engine.max_context, constraint)
+            for choice, constraint in enumerate(constraints)
+        ]
         self.lives = [
-            _Life(engine, self, choice, _sequence(request, choice, engine.max_context), place)
-            for choice, place in enumerate(places)
+            _Life(engine, self, choice, *its)
+            for choice, its in enumerate(zip(sequences, places, strict=True))
         ]
 
     async def items(self) -> AsyncGenerator[Admitted | Tokens, None]:
@@ -246,6 +283,8 @@ class _Life:
             )
 
     def _time(self, count: int) -> None:
+        if not count:
+            return  # a grammar's end, by a token that does not count
         now = time.monotonic()
         self._engine.metrics.generated(count)
         if self._latest is None:
@@ -277,7 +316,9 @@ class _Life:
         self._answer.put(Failed(f"The request failed: {error!r}"))
 
 
-def _sequence(request: TokenRequest, choice: int, max_context: int) -> Sequence:
+def _sequence(
+    request: TokenRequest, choice: int, max_context: int, constraint: Constraint | None
+) -> Sequence:
     sampling = request.sampling
     length = len(request.token_ids)
     limit = max_context if sampling.max_tokens is None else length + sampling.max_tokens
@@ -289,4 +330,5 @@ def _sequence(request: TokenRequest, choice: int, max_context: int) -> Sequence:
         stop_ids=request.stop_ids,
         max_length=min(limit, max_context),
         seed=seed % 2**64,
+        constraint=constraint,
     )

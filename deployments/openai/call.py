@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from deployments.openai.errors import invalid, validation_error
 from deployments.openai.parameters import unsupported
-from models.request import GenerateRequest, Prompt, SamplingParams
+from models.request import GenerateRequest, Grammar, Prompt, SamplingParams
 
 # Wide enough for every seed, narrow enough for every later conversion.
 Integer = Annotated[int, Field(ge=-(2**63), lt=2**64)]
@@ -90,7 +90,11 @@ def validated(model: type[Body], data: Mapping[str, Any]) -> Body:
 
 
 def make_call(
-    body: GenerationBody, id: str, prompts: Iterable[Prompt], max_tokens: int | None
+    body: GenerationBody,
+    id: str,
+    prompts: Iterable[Prompt],
+    max_tokens: int | None,
+    grammar: Grammar | None = None,
 ) -> Call:
     """Raises ``ApiError`` or ``Invalid``; request ids are ``id`` and the prompt's position."""
     sampling = _sampling(body, max_tokens)
@@ -101,6 +105,7 @@ def make_call(
             sampling=sampling,
             stop=tuple(body.stop or ()),
             n=1 if body.n is None else body.n,
+            grammar=grammar,
         )
         for i, prompt in enumerate(prompts)
     )

@@ -3,32 +3,74 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 from deployments.openai.call import Call, Count, GenerationBody, make_call, validated
 from deployments.openai.errors import invalid
-from deployments.openai.form import Chunks, Heading, Totals
+from deployments.openai.form import Choice, Chunks, Heading, Totals
 from deployments.openai.messages import parse_messages
 from deployments.openai.parameters import CHAT_NEUTRAL, check_extras
 from deployments.openai.sse import dumps, quote
-from models.events import Finished
+from deployments.openai.structured import take_grammar
+from deployments.openai.tools import Offer, parse_offer
+from models.events import Finished, Reasoning, ToolCall
 from models.request import ChatPrompt
 
 OPENING = '"delta":{"role":"assistant","content":"","refusal":null},"logprobs":null,'
 OPENING += '"finish_reason":null'
+# What the template is given otherwise.
+RESERVED = ("messages", "tools", "documents", "add_generation_prompt", "continue_final_message")
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 class ChatBody(GenerationBody):
     messages: list[Any]
     max_completion_tokens: Count | None = None
+    tools: Any = None
+    tool_choice: Any = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: Effort | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    documents: list[dict[str, Any]] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
 
 
 def parse(data: Mapping[str, Any], id: str) -> Call:
     """Raises ``ApiError`` or ``Invalid``."""
     body = validated(ChatBody, data)
-    check_extras(body.model_extra or {}, CHAT_NEUTRAL)
-    prompt = ChatPrompt(parse_messages(body.messages))
-    return make_call(body, id, [prompt], _max_tokens(body))
+    extras = dict(body.model_extra or {})
+    grammar = take_grammar(extras)
+    check_extras(extras, CHAT_NEUTRAL)
+    offer = parse_offer(body.tools, body.tool_choice, body.parallel_tool_calls)
+    call = make_call(body, id, [_prompt(body, offer)], _max_tokens(body), grammar)
+    requests = (replace(request, tool_choice=offer.choice) for request in call.requests)
+    return replace(call, requests=tuple(requests))
+
+
+def _prompt(body: ChatBody, offer: Offer) -> ChatPrompt:
+    return ChatPrompt(
+        parse_messages(body.messages),
+        tools=offer.tools,
+        documents=tuple(body.documents or ()),
+        template_kwargs=_template_kwargs(body),
+        add_generation_prompt=body.add_generation_prompt is not False,
+        continue_final_message=bool(body.continue_final_message),
+    )
+
+
+def _template_kwargs(body: ChatBody) -> dict[str, Any]:
+    """``reasoning_effort`` is known to templates by its name, or only as thinking or not."""
+    given = body.chat_template_kwargs or {}
+    for name in given:
+        if name in RESERVED:
+            param = f"chat_template_kwargs.{name}"
+            raise invalid(f"'{name}' is a parameter of its own.", param, "invalid_value")
+    effort = body.reasoning_effort
+    if effort is None:
+        return given
+    return {"reasoning_effort": effort, "enable_thinking": effort != "none", **given}
 
 
 def _max_tokens(body: ChatBody) -> int | None:
@@ -48,10 +90,10 @@ class ChatForm:
         self._heading = heading
         self._chunks = Chunks(heading, "chat.completion.chunk", include_usage)
 
-    def whole(self, choices: Sequence[tuple[str, Finished]], totals: Totals) -> Mapping[str, Any]:
+    def whole(self, choices: Sequence[Choice], totals: Totals) -> Mapping[str, Any]:
         return {
             **self._heading.fields("chat.completion"),
-            "choices": [_choice(i, text, end) for i, (text, end) in enumerate(choices)],
+            "choices": [_choice(i, choice) for i, choice in enumerate(choices)],
             "usage": totals.usage(),
         }
 
@@ -59,8 +101,15 @@ class ChatForm:
         return self._chunks.choice(index, OPENING)
 
     def text(self, index: int, delta: str) -> bytes:
-        fields = f'"delta":{{"content":{quote(delta)}}},"logprobs":null,"finish_reason":null'
-        return self._chunks.choice(index, fields)
+        return self._delta(index, f'"content":{quote(delta)}')
+
+    def reasoning(self, index: int, event: Reasoning) -> bytes:
+        text = quote(event.delta)
+        return self._delta(index, f'"reasoning_content":{text},"reasoning":{text}')
+
+    def tool_call(self, index: int, event: ToolCall) -> bytes:
+        call = {"index": event.index, **_call(event)}
+        return self._delta(index, f'"tool_calls":[{dumps(call)}]')
 
     def finish(self, index: int, event: Finished) -> bytes:
         ends = f'"finish_reason":"{event.reason}","stop_reason":{dumps(event.stop)}'
@@ -69,12 +118,34 @@ class ChatForm:
     def usage(self, totals: Totals) -> bytes:
         return self._chunks.usage(totals)
 
+    def _delta(self, index: int, delta: str) -> bytes:
+        fields = f'"delta":{{{delta}}},"logprobs":null,"finish_reason":null'
+        return self._chunks.choice(index, fields)
 
-def _choice(index: int, text: str, end: Finished) -> dict[str, Any]:
+
+def _choice(index: int, choice: Choice) -> dict[str, Any]:
     return {
         "index": index,
-        "message": {"role": "assistant", "content": text, "refusal": None},
+        "message": _message(choice),
         "logprobs": None,
-        "finish_reason": end.reason,
-        "stop_reason": end.stop,
+        "finish_reason": choice.end.reason,
+        "stop_reason": choice.end.stop,
     }
+
+
+def _message(choice: Choice) -> dict[str, Any]:
+    """Content is null where something else was said instead."""
+    calls, reasoning = [_call(call) for call in choice.calls], choice.reasoning
+    content = choice.text or (None if calls or reasoning else "")
+    message = {"role": "assistant", "content": content, "refusal": None}
+    if reasoning:
+        message |= {"reasoning_content": reasoning, "reasoning": reasoning}
+    return message | ({"tool_calls": calls} if calls else {})
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    """A call, or more of its arguments."""
+    if call.id is None:
+        return {"function": {"arguments": call.arguments}}
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.id, "type": "function", "function": function}

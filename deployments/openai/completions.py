@@ -7,10 +7,11 @@ from typing import Any
 
 from deployments.openai.call import Call, GenerationBody, Integer, make_call, validated
 from deployments.openai.errors import invalid, kind, wrong_type
-from deployments.openai.form import Chunks, Heading, Totals
+from deployments.openai.form import Choice, Chunks, Heading, Totals
 from deployments.openai.parameters import COMPLETIONS_NEUTRAL, check_extras, unsupported
 from deployments.openai.sse import dumps, quote
-from models.events import Finished
+from deployments.openai.structured import take_grammar
+from models.events import Finished, Reasoning, ToolCall
 from models.request import Prompt, TextPrompt, TokenPrompt
 
 MAX_TOKENS = 16  # OpenAI's default
@@ -26,11 +27,13 @@ class CompletionsBody(GenerationBody):
 def parse(data: Mapping[str, Any], id: str) -> Call:
     """Raises ``ApiError`` or ``Invalid``."""
     body = validated(CompletionsBody, data)
-    check_extras(body.model_extra or {}, COMPLETIONS_NEUTRAL)
+    extras = dict(body.model_extra or {})
+    grammar = take_grammar(extras)
+    check_extras(extras, COMPLETIONS_NEUTRAL)
     if body.best_of not in (None, body.n or 1):
         raise unsupported("best_of")
     limit = MAX_TOKENS if body.max_tokens is None else body.max_tokens
-    return make_call(body, id, parse_prompt(body.prompt), limit)
+    return make_call(body, id, parse_prompt(body.prompt), limit, grammar)
 
 
 def parse_prompt(value: Any) -> list[Prompt]:
@@ -83,10 +86,10 @@ class CompletionForm:
         self._heading = heading
         self._chunks = Chunks(heading, "text_completion", include_usage)
 
-    def whole(self, choices: Sequence[tuple[str, Finished]], totals: Totals) -> Mapping[str, Any]:
+    def whole(self, choices: Sequence[Choice], totals: Totals) -> Mapping[str, Any]:
         return {
             **self._heading.fields("text_completion"),
-            "choices": [_choice(i, text, end) for i, (text, end) in enumerate(choices)],
+            "choices": [_choice(i, choice) for i, choice in enumerate(choices)],
             "usage": totals.usage(),
         }
 
@@ -97,6 +100,12 @@ class CompletionForm:
         fields = f'"text":{quote(delta)},"logprobs":null,"finish_reason":null'
         return self._chunks.choice(index, fields)
 
+    def reasoning(self, index: int, event: Reasoning) -> bytes:
+        return b""  # a chat's only
+
+    def tool_call(self, index: int, event: ToolCall) -> bytes:
+        return b""  # a chat's only
+
     def finish(self, index: int, event: Finished) -> bytes:
         ends = f'"finish_reason":"{event.reason}","stop_reason":{dumps(event.stop)}'
         return self._chunks.choice(index, f'"text":"","logprobs":null,{ends}')
@@ -105,11 +114,11 @@ class CompletionForm:
         return self._chunks.usage(totals)
 
 
-def _choice(index: int, text: str, end: Finished) -> dict[str, Any]:
+def _choice(index: int, choice: Choice) -> dict[str, Any]:
     return {
         "index": index,
-        "text": text,
+        "text": choice.text,
         "logprobs": None,
-        "finish_reason": end.reason,
-        "stop_reason": end.stop,
+        "finish_reason": choice.end.reason,
+        "stop_reason": choice.end.stop,
     }

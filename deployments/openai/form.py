@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from deployments.openai.sse import dumps
-from models.events import Finished, Started
+from models.events import Finished, Reasoning, Started, Text, ToolCall
+
+Part = Reasoning | Text | ToolCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +32,32 @@ class Heading:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One choice from its first event to its last."""
+
+    parts: Sequence[Part]
+    end: Finished
+
+    @property
+    def text(self) -> str:
+        return "".join(part.delta for part in self.parts if isinstance(part, Text))
+
+    @property
+    def reasoning(self) -> str:
+        return "".join(part.delta for part in self.parts if isinstance(part, Reasoning))
+
+    @property
+    def calls(self) -> Sequence[ToolCall]:
+        """Each with all of its arguments."""
+        parts = [part for part in self.parts if isinstance(part, ToolCall)]
+        arguments = [""] * len({part.index for part in parts})
+        for part in parts:
+            arguments[part.index] += part.arguments
+        heads = (part for part in parts if part.id is not None)
+        return [replace(head, arguments=arguments[head.index]) for head in heads]
+
+
 class Totals:
     """Token counts of a whole answer: a prompt counts once, its choices each."""
 
@@ -37,6 +65,7 @@ class Totals:
         self.prompt_tokens = 0
         self.cached_tokens = 0
         self.completion_tokens = 0
+        self.reasoning_tokens = 0
 
     def start(self, event: Started) -> None:
         """Counts a prompt."""
@@ -46,6 +75,7 @@ class Totals:
     def finish(self, event: Finished) -> None:
         """Counts a choice."""
         self.completion_tokens += event.usage.completion_tokens
+        self.reasoning_tokens += event.usage.reasoning_tokens
 
     def usage(self) -> dict[str, Any]:
         """OpenAI's usage object."""
@@ -54,6 +84,7 @@ class Totals:
             "completion_tokens": self.completion_tokens,
             "total_tokens": self.prompt_tokens + self.completion_tokens,
             "prompt_tokens_details": {"cached_tokens": self.cached_tokens},
+            "completion_tokens_details": {"reasoning_tokens": self.reasoning_tokens},
         }
 
 
@@ -80,7 +111,7 @@ class Form(Protocol):
 
     prompt_param: str  # where the prompt is in the request
 
-    def whole(self, choices: Sequence[tuple[str, Finished]], totals: Totals) -> Mapping[str, Any]:
+    def whole(self, choices: Sequence[Choice], totals: Totals) -> Mapping[str, Any]:
         """The answer of a request that does not stream."""
         ...
 
@@ -90,6 +121,14 @@ class Form(Protocol):
 
     def text(self, index: int, delta: str) -> bytes:
         """An event with more text."""
+        ...
+
+    def reasoning(self, index: int, event: Reasoning) -> bytes:
+        """An event with more reasoning."""
+        ...
+
+    def tool_call(self, index: int, event: ToolCall) -> bytes:
+        """An event with a call, or more of its arguments."""
         ...
 
     def finish(self, index: int, event: Finished) -> bytes:

@@ -14,8 +14,8 @@ from deployments.openai.errors import ApiError, invalid, unknown
 # Nothing in the answer depends on these.
 HARMLESS = frozenset(
     {
+        "guided_decoding_backend",
         "metadata",
-        "parallel_tool_calls",
         "priority",
         "prompt_cache_key",
         "prompt_cache_options",
@@ -34,17 +34,12 @@ EMPTY: tuple[Any, ...] = ([], {})
 
 # The values that ask for what is done anyway, of parameters that are not supported.
 NEUTRAL: Mapping[str, Collection[Any]] = {
-    "add_generation_prompt": (True,),
     "allowed_token_ids": EMPTY,
     "bad_words": EMPTY,
     "cache_salt": NOTHING,
-    "continue_final_message": (False,),
     "early_stopping": (False,),
     "echo": (False,),
-    "guided_choice": EMPTY,
-    "guided_grammar": NOTHING,
-    "guided_json": NOTHING,
-    "guided_regex": NOTHING,
+    "guided_whitespace_pattern": NOTHING,
     "include_stop_str_in_output": (False,),
     "length_penalty": (1,),
     "logits_processors": EMPTY,
@@ -53,7 +48,6 @@ NEUTRAL: Mapping[str, Collection[Any]] = {
     "return_tokens_as_token_ids": (False,),
     "skip_special_tokens": (True,),
     "spaces_between_special_tokens": (True,),
-    "structured_outputs": EMPTY,
     "truncate_prompt_tokens": NOTHING,
     "use_beam_search": (False,),
     "verbosity": ("medium",),
@@ -64,27 +58,23 @@ CHAT_NEUTRAL: Mapping[str, Collection[Any]] = {
     "add_special_tokens": (False,),
     "audio": NOTHING,
     "chat_template": NOTHING,
-    "chat_template_kwargs": EMPTY,
-    "documents": EMPTY,
     "function_call": ("none", "auto"),
     "functions": EMPTY,
     "logprobs": (False,),
     "modalities": (["text"],),
     "moderation": NOTHING,
     "prediction": NOTHING,
-    "reasoning_effort": ("none",),
-    "response_format": ({"type": "text"},),
-    "tool_choice": ("none", "auto"),
-    "tools": EMPTY,
     "top_logprobs": (0,),
     "web_search_options": NOTHING,
 }
 
 COMPLETIONS_NEUTRAL: Mapping[str, Collection[Any]] = {
     **NEUTRAL,
+    "add_generation_prompt": (True,),
     "add_special_tokens": (True,),
+    "continue_final_message": (False,),
     "logprobs": NOTHING,
-    "response_format": ({"type": "text"},),
+    "parallel_tool_calls": (True, False),
     "suffix": ("",),
 }
 

@@ -47,6 +47,7 @@ class Scheduler:
         """The next step's chunks, and the slots whose sequences were preempted for it."""
         preempted: list[int] = []
         running = [s for s in self.live if s.slot is not None and s.length < s.max_length]
+        running = [s for s in running if s.ready]
         running = [s for s in running if self._room(s, preempted)]
         running = [s for s in running if s.slot is not None]
         running.sort(key=lambda s: s.length - s.computed > 1)
@@ -57,7 +58,7 @@ class Scheduler:
             budget -= chunks[-1].count
             if budget == 0:
                 return chunks, preempted
-        for sequence in [s for s in self.live if s.slot is None]:
+        for sequence in [s for s in self.live if s.slot is None and s.ready]:
             if budget == 0 or not self._admit(sequence):
                 break  # in order of arrival: nobody overtakes the one that does not fit
             chunks.append(self._chunk(sequence, budget, admitted=True))
@@ -98,6 +99,7 @@ class Scheduler:
         known = tuple(sequence.tokens[start:end])
         sequence.computed = end
         samples = end == sequence.length
+        constraint = sequence.constraint if samples else None
         sequence.pending += samples
         self.pool.register(sequence)
         return Chunk(
@@ -110,4 +112,5 @@ class Scheduler:
             slot=sequence.slot,
             blocks=tuple(sequence.blocks[: self.pool.needed(end)]),
             history=tuple(sequence.tokens[:end]) if admitted else None,
+            ruling=constraint.ruling if constraint else None,
         )

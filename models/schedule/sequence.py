@@ -2,9 +2,43 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import Protocol
 
+from models.errors import EngineError
 from models.request import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What a grammar says of one sequence's next token.
+
+    Bit ``t % 8`` of ``allowed[t // 8]`` tells whether token t may come; some may. Once the answer
+    is ``finished`` or there is an ``error``, whatever is sampled is only the sign of its end.
+    """
+
+    allowed: bytes
+    finished: bool = False
+    error: EngineError | None = None
+
+
+class Constraint(Protocol):
+    """A grammar that one sequence follows. A sequence with one is not planned while pending."""
+
+    @property
+    def ruling(self) -> Future[Ruling]:
+        """Of the token that comes next; computed elsewhere, and never fails."""
+        ...
+
+    @property
+    def late(self) -> bool:
+        """Whether a step should rather do without this sequence than wait for the ruling."""
+        ...
+
+    def advance(self, token_id: int) -> None:
+        """This token came, by the last ruling. Returns at once."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -22,6 +56,7 @@ class Sequence:
     stop_ids: frozenset[int]
     max_length: int  # tokens, prompt and answer together
     seed: int  # 0 <= seed < 2**64, always set: drawn if the caller gave none
+    constraint: Constraint | None = None
     prompt_length: int = field(init=False)
     computed: int = 0
     pending: int = 0
@@ -39,6 +74,11 @@ class Sequence:
     def length(self) -> int:
         """Tokens including those not read yet."""
         return len(self.tokens) + self.pending
+
+    @property
+    def ready(self) -> bool:
+        """Whether what comes next can be planned: a grammar must first see the last token."""
+        return self.constraint is None or not (self.pending or self.constraint.late)
 
     @property
     def generated(self) -> int:
@@ -63,3 +103,4 @@ class Chunk:
     slot: int
     blocks: tuple[int, ...]  # cover [0, start + count)
     history: tuple[int, ...] | None  # tokens [0, start + count) at (re)admission, None later
+    ruling: Future[Ruling] | None = None  # of the token to sample; None: any may come

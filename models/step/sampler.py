@@ -1,7 +1,7 @@
 """The next token of every sequence in a step, each by its own parameters.
 
-Order: logit bias, min_tokens, penalties, temperature, min_p, top_k, top_p. What a row goes
-through depends on its own parameters only, so its token does not depend on its neighbours.
+Order: logit bias, min_tokens, penalties, grammar, temperature, min_p, top_k, top_p. What a row
+goes through depends on its own parameters only, so its token does not depend on its neighbours.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from torch import Tensor
 from models.schedule.sequence import Chunk
 from models.step.draw import NO_TOP_K, Filters, draw, draw_filtered
 from models.step.penalties import Penalties, is_penalised
+from models.step.restrict import restrict
 from models.step.transfer import to_device
 from models.step.uniform import uniform
 
@@ -52,6 +53,7 @@ class Sampler:
         if rows:
             assert self._penalties is not None
             self._penalties.apply(logits, self._tensor(rows), [chunks[row] for row in rows])
+        restrict(logits, [chunk.ruling for chunk in chunks])
 
     def _bias(self, logits: Tensor, chunks: abc.Sequence[Chunk]) -> None:
         biases = [
@@ -122,7 +124,8 @@ def _must_go_on(chunk: Chunk) -> bool:
 
 
 def _is_adjusted(chunk: Chunk) -> bool:
-    return bool(chunk.sequence.sampling.logit_bias) or _must_go_on(chunk) or is_penalised(chunk)
+    biased = bool(chunk.sequence.sampling.logit_bias) or _must_go_on(chunk)
+    return biased or is_penalised(chunk) or chunk.ruling is not None
 
 
 def _kind(chunk: Chunk) -> str:

@@ -1,7 +1,8 @@
 """Token ids to text, one id at a time: text comes out when no later id can change it.
 
 The pieces joined are exactly what the tokenizer makes of all ids at once, without its special
-tokens, and the cost of an id does not depend on how many came before.
+tokens but for those that are asked for, and the cost of an id does not depend on how many came
+before.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
@@ -36,12 +37,17 @@ class IncrementalText(Protocol):
 
 
 class Detokenizer:
-    """What one tokenizer's incremental texts share. Safe to use from several threads."""
+    """What one tokenizer's incremental texts share. Safe to use from several threads.
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    Special tokens are not text, except those that are ``shown``.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, shown: Collection[str] = ()) -> None:
         self._tokenizer = tokenizer
         added = tokenizer.get_added_tokens_decoder().items()
-        self._hidden = frozenset(id for id, token in added if token.special)
+        self._hidden = frozenset(
+            id for id, token in added if token.special and token.content not in shown
+        )
         self._pieces: dict[int, str] = {}
         self._byte_level = _is_byte_level(tokenizer)
 

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
 
 from models.errors import Invalid
-from models.request import ChatPrompt, GenerateRequest, Prompt, SamplingParams, TextPrompt
+from models.request import ChatPrompt, GenerateRequest, Grammar, Prompt, SamplingParams, TextPrompt
 from models.text.byte_tokenizer import BOS, CHAT_TEMPLATE, END, byte_tokenizer
 from models.text.detokenizer import TextDecoder
 from models.text.incremental import Detokenizer
+from models.text.parsing import AnswerParser, Reading, find_formats
 from models.text.stop_ids import StopIds
 from models.text.template import ChatTemplate, find_template
+
+PROMPT_END = 24  # tokens of a prompt in which a marker that begins the reasoning is found
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +29,24 @@ class Encoded:
     ``stop_ids`` maps each token that ends the answer to the stop as its caller spelled it, None
     for an end-of-sequence token. ``stops`` are for the text: not empty, each once. ``continues``
     tells whether the answer goes on with the prompt's text or, in a chat, starts its own.
+    ``grammar`` is what the whole answer must match.
     """
 
     token_ids: tuple[int, ...]
     stop_ids: Mapping[int, str | int | None]
     stops: tuple[str, ...]
     continues: bool = True
+    reading: Reading = field(default_factory=Reading)
+    grammar: Grammar | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """What a grammar must know of a tokenizer: its JSON, how many ids, which end."""
+
+    tokenizer: str
+    size: int
+    eos: frozenset[int]
 
 
 class TextPipeline:
@@ -48,6 +63,8 @@ class TextPipeline:
         eos_token_ids: Iterable[int] = (),
         chat_template: str | None = None,
         vocab_size: int | None = None,
+        reasoning: str = "auto",
+        tool_format: str = "auto",
     ) -> None:
         tokenizer.no_truncation()
         tokenizer.no_padding()
@@ -58,16 +75,31 @@ class TextPipeline:
         self._tokenizer = tokenizer
         self._bos = tokenizer.token_to_id(special_tokens.get("bos_token", ""))
         self._template = ChatTemplate(chat_template, special_tokens) if chat_template else None
-        self._detokenizer = Detokenizer(tokenizer)
+        self._detokenizers: dict[frozenset[str], Detokenizer] = {}
+        self._formats = find_formats(chat_template or "", reasoning, tool_format)
         self._stop_ids = StopIds(tokenizer)
+        added = tokenizer.get_added_tokens_decoder()
+        self._special = {token.content: id for id, token in added.items() if token.special}
 
     @classmethod
-    def load(cls, folder: Path, chat_template: str | None = None) -> TextPipeline:
-        """From a Hugging Face folder; ``chat_template`` is a file that replaces the model's own."""
+    def load(
+        cls,
+        folder: Path,
+        chat_template: str | None = None,
+        *,
+        reasoning: str = "auto",
+        tool_format: str = "auto",
+    ) -> TextPipeline:
+        """From a Hugging Face folder; ``chat_template`` is a file that replaces the model's own.
+
+        ``reasoning`` and ``tool_format`` name formats, ``auto`` the template's own.
+        """
         config = _read(folder / "tokenizer_config.json")
         model, generation = _read(folder / "config.json"), _read(folder / "generation_config.json")
         return cls(
             Tokenizer.from_file(str(folder / "tokenizer.json")),
+            reasoning=reasoning,
+            tool_format=tool_format,
             special_tokens=_special_tokens(_read(folder / "special_tokens_map.json") | config),
             eos_token_ids=[*_eos_ids(model), *_eos_ids(generation)],
             chat_template=_override(chat_template) or find_template(folder, config),
@@ -75,29 +107,51 @@ class TextPipeline:
         )
 
     @classmethod
-    def bytes(cls, chat_template: str | None = None) -> TextPipeline:
+    def bytes(
+        cls,
+        chat_template: str | None = None,
+        *,
+        reasoning: str = "auto",
+        tool_format: str = "auto",
+    ) -> TextPipeline:
         """Each byte of UTF-8 is its own token, beside a few control tokens."""
         return cls(
             byte_tokenizer(),
+            reasoning=reasoning,
+            tool_format=tool_format,
             special_tokens={"bos_token": BOS, "eos_token": END},
             chat_template=_override(chat_template) or CHAT_TEMPLATE,
         )
+
+    def vocabulary(self) -> Vocabulary:
+        """For grammars over this tokenizer's tokens."""
+        size = max(self.vocab_size, 1 + max(self._tokenizer.get_vocab().values()))
+        return Vocabulary(self._tokenizer.to_str(), size, self.eos_token_ids)
 
     def encode(self, request: GenerateRequest) -> Encoded:
         """Raises ``Invalid``: ids that the model does not know, a template's own message."""
         self._check_known(request.sampling.logit_bias, "logit_bias")
         self._check_known(request.sampling.stop_token_ids, "stop_token_ids")
         stops = tuple(dict.fromkeys(stop for stop in request.stop if stop))
+        prompt = request.prompt
+        token_ids = self._prompt_ids(prompt)
+        reading = self._reading(prompt, token_ids)
         return Encoded(
-            token_ids=self._prompt_ids(request.prompt),
+            token_ids=token_ids,
             stop_ids=self._ends(request.sampling, stops),
             stops=stops,
-            continues=not isinstance(request.prompt, ChatPrompt),
+            continues=not isinstance(prompt, ChatPrompt) or prompt.continue_final_message,
+            reading=reading,
+            grammar=self._formats.grammar(request, reading, self._special.get),
         )
 
     def decoder(self, encoded: Encoded, *, min_tokens: int = 0) -> TextDecoder:
         """For one choice of the answer."""
-        text = self._detokenizer.start(encoded.token_ids if encoded.continues else ())
+        markers = encoded.reading.markers
+        if markers not in self._detokenizers:
+            self._detokenizers[markers] = Detokenizer(self._tokenizer, markers)
+        detokenizer = self._detokenizers[markers]
+        text = detokenizer.start(encoded.token_ids if encoded.continues else ())
         return TextDecoder(text, encoded.stops, min_tokens=min_tokens)
 
     def tokenize(self, prompt: Prompt, *, special_tokens: bool = True) -> tuple[int, ...]:
@@ -115,6 +169,18 @@ class TextPipeline:
         """The text of ids, special tokens included. Raises ``Invalid``."""
         self._check_known(token_ids, "tokens")
         return self._tokenizer.decode(token_ids, skip_special_tokens=False)
+
+    def parser(
+        self, request: GenerateRequest, encoded: Encoded, choice: int
+    ) -> AnswerParser | None:
+        """For one choice of the answer; None if all of its text is content."""
+        return self._formats.parser(request, choice, opened=encoded.reading.opened)
+
+    def _reading(self, prompt: Prompt, token_ids: Sequence[int]) -> Reading:
+        if not isinstance(prompt, ChatPrompt):
+            return Reading()
+        end = list(token_ids[-PROMPT_END:])
+        return self._formats.reading(prompt, self._tokenizer.decode(end, skip_special_tokens=False))
 
     def _prompt_ids(self, prompt: Prompt) -> tuple[int, ...]:
         param = "messages" if isinstance(prompt, ChatPrompt) else "prompt"
@@ -134,7 +200,7 @@ class TextPipeline:
     def _render(self, prompt: ChatPrompt) -> str:
         if self._template is None:
             raise Invalid("This model has no chat template: use completions.", "messages")
-        return self._template.render(prompt.messages)
+        return self._template.render(prompt)
 
     def _ids(self, text: str, *, special: bool) -> tuple[int, ...]:
         return tuple(self._tokenizer.encode(text, add_special_tokens=special).ids)

@@ -21,6 +21,7 @@ class StopMatcher:
     def __init__(self, stops: Iterable[str]) -> None:
         self.stop: str | None = None
         self.match_end: int | None = None  # characters up to the end of the best match so far
+        self.rest = ""  # once a stop matched: the text pushed behind it
         self._match: str | None = None
         self._begun = _Begun(tuple(dict.fromkeys(stop for stop in stops if stop)), 0, None)
         self._seen = 0  # characters of the text followed so far
@@ -76,7 +77,9 @@ class StopMatcher:
 
     def _cut(self) -> str:
         released = self._release(self._match_start())
-        self.stop, self._held = self._match, ""
+        assert self._match is not None
+        self.stop, self.rest = self._match, self._held[len(self._match) :]
+        self._held = ""
         return released
 
     def _release(self, end: int) -> str:

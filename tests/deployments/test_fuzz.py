@@ -15,7 +15,8 @@ from tests.deployments.serving import CHAT, COMPLETIONS, HELLO, client, make_app
 OWN = ["messages", "prompt", "model", "stream", "stream_options", "n", "best_of", "max_tokens"]
 OWN += ["max_completion_tokens", "stop", "temperature", "top_p", "top_k", "min_p", "seed"]
 OWN += ["presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias"]
-OWN += ["min_tokens", "stop_token_ids", "ignore_eos"]
+OWN += ["min_tokens", "stop_token_ids", "ignore_eos", "tools", "tool_choice", "documents"]
+OWN += ["parallel_tool_calls", "reasoning_effort", "chat_template_kwargs"]
 NAMES = sorted({*OWN, *CHAT_NEUTRAL, *HARMLESS})
 FIELDS = ["role", "content", "name", "type", "text", "tool_calls", "function", "arguments", "5"]
 ROLES = ["system", "user", "assistant", "tool", "function", "text", "image_url"]

@@ -6,7 +6,7 @@ import pytest
 
 from deployments.wire import Item, pack, unpack
 from models.errors import Busy, EngineError, Failed, Invalid, TooLong
-from models.events import Finished, FinishReason, Started, Text, Usage
+from models.events import Finished, FinishReason, Reasoning, Started, Text, ToolCall, Usage
 from models.token_engine import Admitted, Tokens
 
 
@@ -18,7 +18,10 @@ from models.token_engine import Admitted, Tokens
         Tokens(0, (), FinishReason.STOP, 2),
         Started(5, 0),
         Text("é", 2),
-        Finished(FinishReason.LENGTH, Usage(5, 6, 3)),
+        Reasoning("é", 1),
+        ToolCall(0, "call_1", "f", "{", 1),
+        ToolCall(2, None, None, "}"),
+        Finished(FinishReason.LENGTH, Usage(5, 6, 3, 2)),
         Finished(FinishReason.STOP, Usage(5, 6), "\n\n", 1),
     ],
 )

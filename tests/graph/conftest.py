@@ -1,4 +1,4 @@
-"""One real graph on a local Ray for all tests of it: three models without weights."""
+"""One real graph on a local Ray for all tests of it: four models without real weights."""
 
 from __future__ import annotations
 
@@ -79,6 +79,11 @@ def _models(lives: str) -> list[dict[str, object]]:
             "factory": f"{OWN}:fragile",
             "factory_args": {"life": lives, "seconds": 0.02},
             "engine": {"max_running": 2, "max_waiting": 1},
+        },
+        {
+            "name": "babbling",
+            "factory": "tests.models.babbling:babbling",
+            "engine": {"max_running": 6},
         },
         {
             "name": "crash",

@@ -180,3 +180,11 @@ def test_random_ids_of_the_default_model(default_model: Made, data: st.DataObjec
     tokenizer = default_model[0]
     token_ids = data.draw(st.lists(st.integers(0, tokenizer.get_vocab_size()), max_size=60))
     assert "".join(deltas(default_model, token_ids)) == tokenizer.decode(token_ids)
+
+
+def test_special_tokens_show_where_asked_for() -> None:
+    tokenizer = byte_tokenizer()
+    user, end = (vocabularies.id_of(tokenizer, token) for token in ("<|user|>", "<|end|>"))
+    ids = [*b"a", user, *b"b", end]
+    text = Detokenizer(tokenizer, shown={"<|user|>"}).start()
+    assert [text.push(token_id) for token_id in ids] == ["a", "<|user|>", "b", ""]
