@@ -95,7 +95,7 @@ class CreateResponse:
         if made.body.store and not self._kept.open:
             raise unsupported("store")
         transcript = ResponseTranscript(
-            unique, made.body, self._kept.open and made.body.store is not False
+            unique, made, self._kept.open and made.body.store is not False
         )
         telling = Telling(
             made.call,

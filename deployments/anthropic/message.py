@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from deployments.anthropic.errors import error_body, message_error
 from deployments.openai.errors import ApiError
 from models.errors import EngineError
-from models.events import Event, Finished, FinishReason, Started, Text
+from models.events import Event, Finished, FinishReason, Reasoning, Started, Text, ToolCall, Usage
 
 Told = tuple[str, dict[str, Any]]  # an event's name and its data
 
@@ -21,7 +22,7 @@ class MessageTranscript:
         self._max_tokens = max_tokens
         self._request_id = request_id
         self._blocks: list[dict[str, Any]] = []
-        self._pieces: list[str] = []  # of the open block, which is the last one
+        self._pieces: list[str] | None = None  # of the open block, which is the last one
         self._started = Started(0, 0)
         self._end: Finished | None = None
 
@@ -31,7 +32,12 @@ class MessageTranscript:
                 self._started = event
                 return [_told("message_start", message=self.whole()), _told("ping")]
             case Text(delta):
-                return [*self._open("text", text=""), self._add("text", delta)]
+                return [*self._go_on("text", text=""), self._add("text_delta", "text", delta)]
+            case Reasoning(delta):
+                opened = self._go_on("thinking", thinking="", signature="")
+                return [*opened, self._add("thinking_delta", "thinking", delta)]
+            case ToolCall():
+                return self._call(event)
             case Finished():
                 self._end = event
                 return self._close()
@@ -58,26 +64,41 @@ class MessageTranscript:
             "usage": self._usage(),
         }
 
-    def _open(self, kind: str, **fields: Any) -> list[Told]:
-        """Starts a block unless one of this kind goes on."""
-        if self._pieces and self._blocks[-1]["type"] == kind:
+    def _call(self, call: ToolCall) -> list[Told]:
+        opened: list[Told] = []
+        if call.id is not None:
+            opened = self._open("tool_use", id=call.id, name=call.name, input={})
+        if not call.arguments:
+            return opened
+        return [*opened, self._add("input_json_delta", "partial_json", call.arguments)]
+
+    def _go_on(self, kind: str, **fields: Any) -> list[Told]:
+        """Opens a block unless one of this kind is open."""
+        if self._pieces is not None and self._blocks[-1]["type"] == kind:
             return []
+        return self._open(kind, **fields)
+
+    def _open(self, kind: str, **fields: Any) -> list[Told]:
         closed = self._close()
         block = {"type": kind, **fields}
         self._blocks.append(block)
+        self._pieces = []
         return [*closed, _told("content_block_start", index=self._index, content_block=dict(block))]
 
-    def _add(self, field: str, delta: str) -> Told:
+    def _add(self, type: str, field: str, delta: str) -> Told:
+        assert self._pieces is not None
         self._pieces.append(delta)
-        change = {"type": f"{field}_delta", field: delta}
-        return _told("content_block_delta", index=self._index, delta=change)
+        return _told("content_block_delta", index=self._index, delta={"type": type, field: delta})
 
     def _close(self) -> list[Told]:
-        if not self._pieces:
+        if self._pieces is None:
             return []
-        block = self._blocks[-1]
-        block[block["type"]] = "".join(self._pieces)
-        self._pieces = []
+        block, said = self._blocks[-1], "".join(self._pieces)
+        self._pieces = None
+        if block["type"] == "tool_use":
+            block["input"] = _input(said)
+        else:
+            block[block["type"]] = said
         return [_told("content_block_stop", index=self._index)]
 
     @property
@@ -93,19 +114,31 @@ class MessageTranscript:
             return None
         if self._stop_sequence() is not None:
             return "stop_sequence"
-        if self._end.reason is not FinishReason.LENGTH:
-            return "end_turn"
-        room = self._end.usage.completion_tokens == self._max_tokens
-        return "max_tokens" if room else "model_context_window_exceeded"
+        if self._end.reason is FinishReason.LENGTH:
+            room = self._end.usage.completion_tokens == self._max_tokens
+            return "max_tokens" if room else "model_context_window_exceeded"
+        used = any(block["type"] == "tool_use" for block in self._blocks)
+        return "tool_use" if used else "end_turn"
 
     def _usage(self) -> dict[str, Any]:
         """What came from the prefix cache is not among the input tokens."""
+        end = Usage(0, 0) if self._end is None else self._end.usage
         return {
             "input_tokens": self._started.prompt_tokens - self._started.cached_tokens,
             "cache_creation_input_tokens": 0,
             "cache_read_input_tokens": self._started.cached_tokens,
-            "output_tokens": 0 if self._end is None else self._end.usage.completion_tokens,
+            "output_tokens": end.completion_tokens,
+            "output_tokens_details": {"thinking_tokens": end.reasoning_tokens},
         }
+
+
+def _input(arguments: str) -> Any:
+    """An answer that was cut may end inside of them: then there are none to rely on."""
+    try:
+        value = json.loads(arguments or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def _told(type: str, **fields: Any) -> Told:

@@ -7,9 +7,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from deployments.anthropic.tools import parse_grammar, parse_tools, template_kwargs
 from deployments.anthropic.turns import parse_system, parse_turns
 from deployments.openai.call import Call, Count, Integer, validated
 from deployments.openai.parameters import EMPTY, NOTHING, check_extras
+from deployments.openai.tools import Offer
 from models.request import ChatPrompt, GenerateRequest, SamplingParams
 
 # Nothing in the answer depends on these.
@@ -24,12 +26,8 @@ NEUTRAL: Mapping[str, Collection[Any]] = {
     "diagnostics": NOTHING,
     "inference_geo": NOTHING,
     "mcp_servers": EMPTY,
-    "output_config": EMPTY,
     "output_format": NOTHING,
     "speed": ("standard",),
-    "thinking": ({"type": "disabled"},),
-    "tool_choice": ({"type": "auto"}, {"type": "none"}),
-    "tools": EMPTY,
 }
 
 
@@ -41,6 +39,10 @@ class PromptBody(BaseModel):
     model: str
     messages: list[Any]
     system: Any = None
+    thinking: Any = None
+    tools: Any = None
+    tool_choice: Any = None
+    output_config: Any = None
 
 
 class MessagesBody(PromptBody):
@@ -55,11 +57,14 @@ class MessagesBody(PromptBody):
 def parse_messages(data: Mapping[str, Any], id: str) -> Call:
     """Raises ``ApiError`` or ``Invalid``."""
     body = validated(MessagesBody, data)
+    offer = parse_tools(body.tools, body.tool_choice)
     request = GenerateRequest(
         id=id,
-        prompt=_prompt(body),
+        prompt=_prompt(body, offer),
         sampling=_sampling(body),
         stop=tuple(body.stop_sequences or ()),
+        grammar=parse_grammar(body.output_config),
+        tool_choice=offer.choice,
     )
     return Call(body.model, (request,), bool(body.stream), include_usage=False)
 
@@ -67,12 +72,21 @@ def parse_messages(data: Mapping[str, Any], id: str) -> Call:
 def parse_count(data: Mapping[str, Any]) -> tuple[str, ChatPrompt]:
     """The model and what is to be counted. Raises ``ApiError`` or ``Invalid``."""
     body = validated(PromptBody, data)
-    return body.model, _prompt(body)
+    return body.model, _prompt(body, parse_tools(body.tools, body.tool_choice))
 
 
-def _prompt(body: PromptBody) -> ChatPrompt:
+def _prompt(body: PromptBody, offer: Offer) -> ChatPrompt:
+    """A conversation that ends with the assistant's words goes on with them."""
     check_extras(body.model_extra or {}, NEUTRAL, HARMLESS)
-    return ChatPrompt((*parse_system(body.system), *parse_turns(body.messages)))
+    messages = (*parse_system(body.system), *parse_turns(body.messages))
+    prefilled = bool(messages) and messages[-1]["role"] == "assistant"
+    return ChatPrompt(
+        messages,
+        tools=offer.tools,
+        template_kwargs=template_kwargs(body.thinking, body.output_config),
+        add_generation_prompt=not prefilled,
+        continue_final_message=prefilled,
+    )
 
 
 def _sampling(body: MessagesBody) -> SamplingParams:

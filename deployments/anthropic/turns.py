@@ -12,10 +12,7 @@ Location = tuple[str | int, ...]
 Message = dict[str, Any]
 
 ROLES = ("user", "assistant", "system")
-PREFILL = (
-    "This model does not support assistant message prefill. "
-    "The conversation must end with a user message: 'messages'."
-)
+CALLED = "After tool_use blocks their tool_result blocks must follow: 'messages'."
 
 
 def parse_system(value: Any) -> tuple[Message, ...]:
@@ -29,8 +26,8 @@ def parse_turns(values: Sequence[Any]) -> tuple[Message, ...]:
     messages = [
         message for i, value in enumerate(values) for message in _turn(value, ("messages", i))
     ]
-    if messages and messages[-1]["role"] == "assistant":
-        raise invalid(PREFILL, "messages", "unsupported_value")
+    if messages and messages[-1].get("tool_calls"):
+        raise invalid(CALLED, "messages", "invalid_value")
     return tuple(_combined(messages))
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from deployments.openai.call import Call, Count, validated
+from deployments.openai.chat import Effort
 from deployments.openai.errors import invalid
-from deployments.openai.parameters import EMPTY, NOTHING, check_extras, unsupported
+from deployments.openai.parameters import EMPTY, NOTHING, check_extras
+from deployments.openai.structured import PARSERS
 from deployments.responses.items import Item, parse_input, to_messages
-from models.request import ChatPrompt, GenerateRequest, SamplingParams
+from deployments.responses.tools import parse_tools
+from models.request import ChatPrompt, GenerateRequest, Grammar, SamplingParams
 
 # Nothing in the answer depends on these.
 HARMLESS = frozenset(
@@ -36,9 +39,6 @@ NEUTRAL: Mapping[str, Collection[Any]] = {
     "max_tool_calls": NOTHING,
     "moderation": NOTHING,
     "prompt": NOTHING,
-    "reasoning": ({}, {"effort": "none"}),
-    "tool_choice": ("auto", "none"),
-    "tools": EMPTY,
     "top_logprobs": (0,),
     "truncation": ("disabled",),
 }
@@ -49,6 +49,17 @@ class StreamOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     include_obfuscation: bool | None = None  # of no use here: nothing is padded
+
+
+class ReasoningOptions(BaseModel):
+    """What is thought is told in full, so there is no summary of it."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    effort: Effort | None = None
+    summary: Literal["auto"] | None = None
+    generate_summary: Literal["auto"] | None = None
+    context: Literal["auto"] | None = None
 
 
 class TextOptions(BaseModel):
@@ -69,12 +80,15 @@ class ResponseBody(BaseModel):
     max_output_tokens: Count | None = None
     metadata: dict[str, str] | None = None
     parallel_tool_calls: bool | None = None
+    reasoning: ReasoningOptions | None = None
     previous_response_id: str | None = None
     store: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     temperature: float | None = None
     text: TextOptions | None = None
+    tool_choice: Any = None
+    tools: list[Any] | None = None
     top_p: float | None = None
 
 
@@ -87,13 +101,17 @@ class ResponseCall:
     items: Sequence[Item]
     call: Call
 
+    @property
+    def reasoning(self) -> dict[str, Any]:
+        """As the answer tells it."""
+        options = self.body.reasoning or ReasoningOptions()
+        return {"effort": options.effort, "summary": options.summary}
+
 
 def parse_body(data: Mapping[str, Any]) -> ResponseBody:
     """Raises ``ApiError``."""
     body = validated(ResponseBody, data)
     check_extras(body.model_extra or {}, NEUTRAL, HARMLESS)
-    if body.text and body.text.format not in (None, {"type": "text"}):
-        raise unsupported("text.format")
     if body.stream_options and not body.stream:
         message = "The 'stream_options' parameter is only allowed when 'stream' is enabled."
         raise invalid(message, "stream_options")
@@ -108,9 +126,30 @@ def make_call(body: ResponseBody, history: Sequence[Item], id: str) -> ResponseC
     messages = to_messages(body.instructions, [*history, *items])
     if not items:
         raise invalid("'input' must hold at least one item.", "input", "empty_array")
-    request = GenerateRequest(id=id, prompt=ChatPrompt(messages), sampling=_sampling(body))
+    offer = parse_tools(body.tools, body.tool_choice, body.parallel_tool_calls)
+    prompt = ChatPrompt(messages, tools=offer.tools, template_kwargs=_template_kwargs(body))
+    request = GenerateRequest(
+        id=id,
+        prompt=prompt,
+        sampling=_sampling(body),
+        grammar=_grammar(body),
+        tool_choice=offer.choice,
+    )
     call = Call(body.model, (request,), bool(body.stream), include_usage=False)
     return ResponseCall(body, history, items, call)
+
+
+def _template_kwargs(body: ResponseBody) -> dict[str, Any]:
+    effort = body.reasoning and body.reasoning.effort
+    if effort is None:
+        return {}
+    return {"reasoning_effort": effort, "enable_thinking": effort != "none"}
+
+
+def _grammar(body: ResponseBody) -> Grammar | None:
+    if body.text is None or body.text.format is None:
+        return None
+    return PARSERS["response_format"](body.text.format, "text.format")
 
 
 def _sampling(body: ResponseBody) -> SamplingParams:

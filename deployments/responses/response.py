@@ -7,10 +7,10 @@ import time
 from typing import Any
 
 from deployments.openai.errors import ApiError, engine_error
-from deployments.responses.items import text_part
-from deployments.responses.request import ResponseBody
+from deployments.responses.output import Call, Growing, Item, Message, Thought
+from deployments.responses.request import ResponseCall
 from models.errors import EngineError
-from models.events import Event, Finished, FinishReason, Started, Text
+from models.events import Event, Finished, FinishReason, Reasoning, Started, Text, ToolCall
 
 Told = tuple[str, dict[str, Any]]  # an event's name and its data
 # The schema's own codes for what went wrong; all others are the server's errors.
@@ -20,15 +20,16 @@ CODES = {400: "invalid_prompt", 429: "rate_limit_exceeded", 503: "rate_limit_exc
 class ResponseTranscript:
     """See ``Transcript``. ``kept`` tells whether the answer may be asked for again."""
 
-    def __init__(self, unique: str, body: ResponseBody, kept: bool) -> None:
+    def __init__(self, unique: str, made: ResponseCall, kept: bool) -> None:
         self.id = f"resp_{unique}"
         self.kept = kept
         self._unique = unique
-        self._body = body
+        self._body = made.body
+        self._reasoning = made.reasoning
         self._created = int(time.time())
         self._numbers = itertools.count()
-        self._output: list[dict[str, Any]] = []
-        self._pieces: list[str] | None = None  # of the open message, which is the last item
+        self._output: list[Item] = []
+        self._open: Growing | None = None  # its item is the last one
         self._end: Finished | None = None
         self._error: dict[str, Any] | None = None
 
@@ -37,10 +38,15 @@ class ResponseTranscript:
             case Started():
                 return [self._state("created"), self._state("in_progress")]
             case Text(delta):
-                return [*self._open_message(), self._delta(delta)]
+                return [*self._go_on(Message, "msg_"), self._more(delta)]
+            case Reasoning(delta):
+                return [*self._go_on(Thought, "rs_"), self._more(delta)]
+            case ToolCall():
+                return self._call(event)
             case Finished():
                 self._end = event
-                return [*self._open_message(), *self._close_message()]
+                opened = [] if self._output else self._go_on(Message, "msg_")
+                return [*opened, *self._close()]
 
     def end(self) -> list[Told]:
         return [self._state(self._status)]
@@ -56,39 +62,43 @@ class ResponseTranscript:
     def whole(self) -> dict[str, Any]:
         return {**self._heading(), **self._echo(), **self._usage()}
 
-    def _open_message(self) -> list[Told]:
-        if self._pieces is not None:
+    def _go_on(self, kind: type[Message] | type[Thought], prefix: str) -> list[Told]:
+        """Opens an item unless one of this kind is open."""
+        return [] if isinstance(self._open, kind) else self._begin(kind(self._id(prefix)))
+
+    def _call(self, call: ToolCall) -> list[Told]:
+        opened = [] if call.id is None else self._begin(Call(self._id("fc_"), call))
+        return [*opened, self._more(call.arguments)] if call.arguments else opened
+
+    def _begin(self, growing: Growing) -> list[Told]:
+        closed = self._close()
+        self._open = growing
+        self._output.append(growing.item)
+        growing.item["status"] = "in_progress"
+        added = self._at("output_item.added", {"item": dict(growing.item)}, item_id=False)
+        return [*closed, added, *(self._at(*said) for said in growing.opening())]
+
+    def _more(self, delta: str) -> Told:
+        assert self._open is not None
+        return self._at(*self._open.more(delta))
+
+    def _close(self) -> list[Told]:
+        if self._open is None:
             return []
-        self._pieces = []
-        id = f"msg_{self._unique}{len(self._output) or ''}"
-        item = {"id": id, "type": "message", "status": "in_progress", "role": "assistant"}
-        self._output.append({**item, "content": []})
-        added = self._tell("output_item.added", **self._at_item, item={**item, "content": []})
-        return [added, self._tell("content_part.added", **self._at_part, part=text_part("", True))]
+        growing, self._open = self._open, None
+        told = [self._at(*said) for said in growing.closing()]
+        cut = self._end is not None and self._status == "incomplete"
+        growing.item["status"] = "incomplete" if cut else "completed"
+        return [*told, self._at("output_item.done", {"item": dict(growing.item)}, item_id=False)]
 
-    def _delta(self, delta: str) -> Told:
-        assert self._pieces is not None
-        self._pieces.append(delta)
-        return self._tell("output_text.delta", **self._at_part, delta=delta, logprobs=[])
+    def _id(self, prefix: str) -> str:
+        return f"{prefix}{self._unique}{len(self._output) or ''}"
 
-    def _close_message(self) -> list[Told]:
-        text = "".join(self._pieces or ())
-        self._pieces = None
-        item, part = self._output[-1], text_part(text, True)
-        item |= {"content": [part], "status": self._status}
-        return [
-            self._tell("output_text.done", **self._at_part, text=text, logprobs=[]),
-            self._tell("content_part.done", **self._at_part, part=part),
-            self._tell("output_item.done", **self._at_item, item=dict(item)),
-        ]
-
-    @property
-    def _at_item(self) -> dict[str, Any]:
-        return {"output_index": len(self._output) - 1}
-
-    @property
-    def _at_part(self) -> dict[str, Any]:
-        return {"item_id": self._output[-1]["id"], **self._at_item, "content_index": 0}
+    def _at(self, name: str, fields: dict[str, Any], *, item_id: bool = True) -> Told:
+        where: dict[str, Any] = {"output_index": len(self._output) - 1}
+        if item_id:
+            where["item_id"] = self._output[-1]["id"]
+        return self._tell(name, **where, **fields)
 
     @property
     def _status(self) -> str:
@@ -101,7 +111,7 @@ class ResponseTranscript:
     def _state(self, name: str) -> Told:
         return self._tell(name, response=self.whole())
 
-    def _tell(self, name: str, **fields: Any) -> Told:
+    def _tell(self, name: str, /, **fields: Any) -> Told:
         type = f"response.{name}"
         return type, {"type": type, "sequence_number": next(self._numbers), **fields}
 
@@ -131,13 +141,13 @@ class ResponseTranscript:
             "metadata": body.metadata or {},
             "parallel_tool_calls": body.parallel_tool_calls is not False,
             "previous_response_id": body.previous_response_id,
-            "reasoning": {"effort": None, "summary": None},
+            "reasoning": self._reasoning,
             "service_tier": "default",
             "store": self.kept,
             "temperature": 1.0 if body.temperature is None else body.temperature,
             "text": {"format": {"type": "text"}, **text},
-            "tool_choice": "auto",
-            "tools": [],
+            "tool_choice": "auto" if body.tool_choice is None else body.tool_choice,
+            "tools": [{"strict": None, "parameters": None, **tool} for tool in body.tools or ()],
             "top_logprobs": 0,
             "top_p": 1.0 if body.top_p is None else body.top_p,
             "truncation": "disabled",
@@ -152,7 +162,7 @@ class ResponseTranscript:
             "input_tokens": usage.prompt_tokens,
             "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
             "output_tokens": usage.completion_tokens,
-            "output_tokens_details": {"reasoning_tokens": 0},
+            "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
             "total_tokens": usage.prompt_tokens + usage.completion_tokens,
         }
         return {"usage": counts}

@@ -6,7 +6,7 @@ import asyncio
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,8 +19,9 @@ from configs.settings import AppSettings, ModelSettings
 from deployments.ingress import create_app
 from deployments.probes import ModelState
 from models.engine import LlmEngine
+from models.events import Event
 from models.mock import MockEngine
-from models.request import Prompt
+from models.request import GenerateRequest, Prompt
 from models.text.pipeline import TextPipeline
 
 CHAT = "/v1/chat/completions"
@@ -41,6 +42,21 @@ class TokenizingMock(MockEngine):
 
     async def detokenize(self, token_ids: Sequence[int]) -> str:
         return BYTES.detokenize(token_ids)
+
+
+class Reciting:
+    """An engine that answers everybody with the same events."""
+
+    def __init__(self, name: str, *events: Event) -> None:
+        self.name = name
+        self.max_context = 4096
+        self.requests: list[GenerateRequest] = []
+        self._events = events
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
+        self.requests.append(request)
+        for event in self._events:
+            yield event
 
 
 class Probes:

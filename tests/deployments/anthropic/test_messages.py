@@ -65,6 +65,7 @@ async def test_a_message() -> None:
             "cache_creation_input_tokens": 0,
             "cache_read_input_tokens": 1,
             "output_tokens": 4,
+            "output_tokens_details": {"thinking_tokens": 0},
         },
     }
     assert answer.headers["request-id"] == answer.headers["x-request-id"]
@@ -148,10 +149,10 @@ async def test_what_reaches_the_engine() -> None:
         ({"stop_sequences": "x"}, "stop_sequences"),
         ({"stream": 1}, "stream"),
         ({"system": 1}, "system"),
-        ({"tools": [{"name": "f", "input_schema": {}}]}, "tools"),
+        ({"tools": {}}, "tools"),
         ({"tool_choice": {"type": "any"}}, "tool_choice"),
-        ({"thinking": {"type": "enabled", "budget_tokens": 1024}}, "thinking"),
-        ({"output_config": {"effort": "low"}}, "output_config"),
+        ({"thinking": {"type": "enabled"}}, "thinking.budget_tokens"),
+        ({"output_config": {"effort": "none"}}, "output_config.effort"),
         ({"mcp_servers": [{"name": "x"}]}, "mcp_servers"),
         ({"n": 2}, "n"),
     ],

@@ -95,7 +95,13 @@ def test_results_alone_are_no_turn_of_the_user() -> None:
             "messages[0].content[0].tool_use_id",
         ),
         ({"role": "system", "content": [{"type": "image"}]}, "messages[0].content[0].type"),
-        ({"role": "assistant", "content": "The answer is ("}, "messages"),
+        (
+            {
+                "role": "assistant",
+                "content": [{"type": "tool_use", "id": "1", "name": "f", "input": {}}],
+            },
+            "messages",
+        ),
     ],
 )
 def test_mistakes_name_the_field(message: Any, param: str) -> None:
