@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -22,8 +21,6 @@ from deployments.streams import Numbered, generate
 from models.engine import LlmEngine
 from models.errors import EngineError
 from models.events import Event
-
-logger = logging.getLogger("stepserve")
 
 Told = tuple[str, Mapping[str, Any]]  # an event's name and its data
 Keep = Callable[[], Awaitable[None]]

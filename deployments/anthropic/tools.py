@@ -14,7 +14,12 @@ from models.request import Grammar
 # Fields of a tool, those that change nothing in how it is offered or called with them.
 FIELDS = frozenset({"type", "name", "description", "input_schema", "strict"})
 HINTS = frozenset({"cache_control", "eager_input_streaming"})
-DONE_ANYWAY = (None, False, [], ["direct"])  # of the other fields that a tool may have
+DONE_ANYWAY: tuple[Any, ...] = (
+    None,
+    False,
+    [],
+    ["direct"],
+)  # of the other fields that a tool may have
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
 
@@ -72,7 +77,7 @@ def _thinks(thinking: Mapping[str, Any]) -> bool:
         raise unsupported("thinking.display")
     for key in thinking.keys() - {"type", "budget_tokens", "display"}:
         raise unsupported(f"thinking.{key}")
-    return kind != "disabled"
+    return bool(kind != "disabled")
 
 
 def _config(value: Any) -> Mapping[str, Any]:

@@ -11,6 +11,7 @@ from deployments.anthropic import request as anthropic
 from deployments.openai import parameters
 from deployments.openai.chat import ChatBody
 from deployments.openai.completions import CompletionsBody
+from deployments.openai.structured import PARSERS
 from deployments.openai.tokenization import DetokenizeBody, TokenizeBody
 from deployments.openapi import parts
 from deployments.responses import request as responses
@@ -34,13 +35,18 @@ STREAMED = [
     {"required": ["stream"], "properties": {"stream": {"const": True}}},
     {"properties": {"stream_options": {"type": "null"}}},
 ]
-OF_BOTH: Schema = {"stop": parts.or_null(parts.STOP), "logit_bias": parts.or_null(parts.BIAS)}
+OF_BOTH: Schema = {
+    **{name: {} for name in PARSERS},  # as other servers take them; told by their errors
+    "response_format": parts.or_null(parts.FORMAT),
+    "stop": parts.or_null(parts.STOP),
+    "logit_bias": parts.or_null(parts.BIAS),
+}
 
 
 def bodies(models: Sequence[str]) -> dict[str, Schema]:
     """The schemas by name; ``models`` are the names that clients may send."""
     chat = _body(ChatBody, models, parameters.CHAT_NEUTRAL, parameters.HARMLESS)
-    chat["properties"] |= {"messages": parts.CHAT, **OF_BOTH}
+    chat["properties"] |= {"messages": parts.CHAT, **parts.CHAT_TOOLS, **OF_BOTH}
     completions = _body(
         CompletionsBody, models, parameters.COMPLETIONS_NEUTRAL, parameters.HARMLESS
     )
@@ -62,12 +68,15 @@ def _anthropic(models: Sequence[str]) -> dict[str, Schema]:
     count = _body(anthropic.PromptBody, models, anthropic.NEUTRAL, anthropic.HARMLESS)
     for schema in (message, count):
         schema["properties"] |= {"messages": parts.TURNS, "system": parts.or_null(parts.TEXT)}
+        schema["properties"] |= parts.ANTHROPIC_OPTIONS
     return {"MessageRequest": message, "MessageTokensRequest": count}
 
 
 def _response(models: Sequence[str]) -> Schema:
     schema = _body(responses.ResponseBody, models, responses.NEUTRAL, responses.HARMLESS)
-    schema["properties"]["input"] = parts.INPUT
+    schema["properties"] |= {"input": parts.INPUT, **parts.RESPONSE_TOOLS}
+    text = schema["properties"]["text"]["anyOf"][0]
+    text["properties"] |= parts.TEXT_OPTIONS["properties"]
     schema["required"] = ["model", "input"]
     pairs = {"type": "object", "additionalProperties": {"type": "string"}, "maxProperties": 16}
     schema["properties"]["metadata"] = parts.or_null(pairs)

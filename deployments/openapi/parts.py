@@ -50,6 +50,66 @@ BIAS: Schema = {
     "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100},
 }
 
+# Functions, and what an answer must be.
+NAME: Schema = {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"}
+_PARAMETERS = shape([], type={"const": "object"}, properties=or_null(shape([])))
+_DEFINITION = {
+    "name": NAME,
+    "description": or_null(STRING),
+    "parameters": or_null(_PARAMETERS),
+    "strict": or_null({"type": "boolean"}),
+}
+_CHAT_TOOL = tagged("function", function=shape(["name"], **_DEFINITION))
+_RESPONSE_TOOL = shape(["type", "name"], type={"const": "function"}, **_DEFINITION)
+_ANTHROPIC_TOOL = shape(
+    ["name", "input_schema"],
+    name=NAME,
+    description=or_null(STRING),
+    input_schema=_PARAMETERS,
+    type=or_null({"const": "custom"}),
+)
+_NAMED = tagged("function", function=shape(["name"], name=STRING))
+_MODE: Schema = {"enum": ["none", "auto", "required"]}
+_ALLOWED = shape(["type"], type={"const": "allowed_tools"})
+CHAT_TOOLS: dict[str, Schema] = {
+    "tools": or_null(listed(_CHAT_TOOL, maxItems=1024)),
+    "tool_choice": or_null(either(_MODE, _NAMED, _ALLOWED)),
+}
+RESPONSE_TOOLS: dict[str, Schema] = {
+    "tools": or_null(listed(_RESPONSE_TOOL, maxItems=1024)),
+    "tool_choice": or_null(either(_MODE, tagged("function", name=STRING), _ALLOWED)),
+}
+_ANTHROPIC_CHOICE = either(
+    shape(["type"], type={"enum": ["auto", "any", "none"]}), tagged("tool", name=STRING)
+)
+_SCHEMA_FORMAT = tagged("json_schema", schema={"type": "object"})
+ANTHROPIC_OPTIONS: dict[str, Schema] = {
+    "tools": or_null(listed(_ANTHROPIC_TOOL, maxItems=1024)),
+    "tool_choice": or_null(_ANTHROPIC_CHOICE),
+    "thinking": or_null(
+        either(
+            shape(["type"], type={"enum": ["disabled", "adaptive"]}),
+            tagged("enabled", budget_tokens={"type": "integer"}),
+        )
+    ),
+    "output_config": or_null(
+        shape(
+            [],
+            effort=or_null({"enum": ["low", "medium", "high", "xhigh", "max"]}),
+            format=or_null(_SCHEMA_FORMAT),
+        )
+    ),
+}
+_TEXT_FORMAT = shape(["type"], type={"const": "text"})
+_OBJECT_FORMAT = shape(["type"], type={"const": "json_object"})
+FORMAT = either(
+    _TEXT_FORMAT,
+    _OBJECT_FORMAT,
+    tagged("json_schema", json_schema=shape([], schema=or_null({"type": "object"}))),
+    _SCHEMA_FORMAT,
+)
+TEXT_OPTIONS = shape([], format=or_null(either(_TEXT_FORMAT, _OBJECT_FORMAT, _SCHEMA_FORMAT)))
+
 # OpenAI's chat.
 _PART = tagged("text", text=STRING)
 _CONTENT = either(STRING, some(_PART))

@@ -10,7 +10,7 @@ from deployments.openai.tools import Offer, parse_offer
 
 FUNCTION = ("name", "description", "parameters", "strict")
 # Of the other fields that a function may have, the values that ask for what is done anyway.
-DONE_ANYWAY = (None, False, [], ["direct"])
+DONE_ANYWAY: tuple[Any, ...] = (None, False, [], ["direct"])
 
 
 def parse_tools(tools: Any, choice: Any, parallel: bool | None) -> Offer:
@@ -34,7 +34,8 @@ def _tool(tool: Any, at: str) -> dict[str, Any]:
         if tool[key] not in DONE_ANYWAY:
             message = f"Unsupported parameter: '{at}.{key}' is not supported by this server."
             raise invalid(message, f"{at}.{key}", "unsupported_parameter")
-    return _nested(tool, FUNCTION)
+    nested: dict[str, Any] = _nested(tool, FUNCTION)
+    return nested
 
 
 def _choice(choice: Any) -> Any:
