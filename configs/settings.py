@@ -6,6 +6,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 # What a model from a source is loaded with; a model of one's own decides these for itself.
 LOADING = {"device", "dtype", "attention", "threads", "block_size", "kv_cache_gib", "prefix_cache"}
+# What browsers send as `Origin`: without a path, not even a slash.
+Origin = Annotated[str, Field(pattern=r"^(\*|[a-z][a-z0-9+.-]*://[^/\s]+)$")]
 
 
 class Settings(BaseModel):
@@ -113,11 +115,21 @@ class AppSettings(Settings):
     api_keys_file: str | None = Field(
         None, description="a file with one key a line, which Serve does not show"
     )
+    cors_origins: list[Origin] = Field(
+        default_factory=list,
+        description="web pages of these origins may ask (`*`: of all); none: CORS is off",
+    )
     max_body_bytes: Annotated[int, Field(ge=1)] = Field(
         3_500_000, description="larger request bodies are refused with 413"
     )
     request_timeout_s: Annotated[float, Field(gt=0)] = Field(
         600.0, description="longest wait of a request for its next token"
+    )
+    responses_kept: Annotated[int, Field(ge=0)] = Field(
+        1000, description="most answers of `/v1/responses` kept for `previous_response_id`; 0: none"
+    )
+    responses_kept_mib: Annotated[float, Field(gt=0)] = Field(
+        64.0, description="most memory for them in MiB; what was used longest ago goes first"
     )
     log_prompts: bool = Field(False, description="also log what clients send")
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from typing import Protocol
+from collections.abc import AsyncGenerator, Sequence
+from typing import Protocol, runtime_checkable
 
 from models.events import Event
-from models.request import GenerateRequest
+from models.request import GenerateRequest, Prompt
 
 
 class LlmEngine(Protocol):
@@ -24,4 +24,24 @@ class LlmEngine(Protocol):
         Raises ``EngineError``, before ``Started`` or at any later point. Closing the generator
         cancels the request and frees what it held within one step.
         """
+        ...
+
+
+@runtime_checkable
+class Tokenizes(Protocol):
+    """What an engine does besides if its tokenizer may be asked. All raise ``EngineError``."""
+
+    async def tokenize(self, prompt: Prompt, *, special_tokens: bool = True) -> tuple[int, ...]:
+        """The ids of a prompt, none of the empty text.
+
+        ``special_tokens``: a raw text gets those that the tokenizer adds, as in generation.
+        """
+        ...
+
+    async def token_strings(self, token_ids: Sequence[int]) -> list[str]:
+        """Each token as the vocabulary spells it."""
+        ...
+
+    async def detokenize(self, token_ids: Sequence[int]) -> str:
+        """The text of ids, special tokens included."""
         ...

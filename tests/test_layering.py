@@ -29,6 +29,18 @@ ALLOWED: dict[str, set[str]] = {
     "models.step": {"models.schedule.sequence", "models.errors"},
     "models": {"configs.", "models."},
     "deployments.openai": {"models.errors", "models.request", "models.events"},
+    "deployments.responses": {
+        "models.errors",
+        "models.request",
+        "models.events",
+        "deployments.openai",
+    },
+    "deployments.anthropic": {
+        "models.errors",
+        "models.request",
+        "models.events",
+        "deployments.openai",
+    },
     "deployments": {"configs.", "models.", "deployments."},
 }
 SEE_STEPS = {"models.build", "models.scheduled", "models.stepper", "models.token_engine"}
@@ -41,6 +53,8 @@ FORBIDDEN: dict[str, set[str]] = {
     "models.constrain": {*HEAVY, "ray", "pydantic"},
     "deployments": HEAVY,
     "deployments.openai": {*HEAVY, "ray"},
+    "deployments.anthropic": {*HEAVY, "ray"},
+    "deployments.responses": {*HEAVY, "ray"},
 }
 
 

@@ -79,12 +79,16 @@ COMPLETIONS_NEUTRAL: Mapping[str, Collection[Any]] = {
 }
 
 
-def check_extras(extras: Mapping[str, Any], neutral: Mapping[str, Collection[Any]]) -> None:
+def check_extras(
+    extras: Mapping[str, Any],
+    neutral: Mapping[str, Collection[Any]],
+    harmless: Collection[str] = HARMLESS,
+) -> None:
     """Raises ``ApiError`` for the first parameter that may not be passed over."""
     for name, value in extras.items():
         if name in neutral:
             _check_neutral(name, value, neutral[name])
-        elif name not in HARMLESS:
+        elif name not in harmless:
             raise unknown(name)
 
 

@@ -154,6 +154,22 @@ class TextPipeline:
         text = detokenizer.start(encoded.token_ids if encoded.continues else ())
         return TextDecoder(text, encoded.stops, min_tokens=min_tokens)
 
+    def tokenize(self, prompt: Prompt, *, special_tokens: bool = True) -> tuple[int, ...]:
+        """The ids of a prompt, none of the empty text. Raises ``Invalid``."""
+        if isinstance(prompt, TextPrompt):
+            return self._ids(prompt.text, special=special_tokens)
+        return self._encode_prompt(prompt)
+
+    def token_strings(self, token_ids: Sequence[int]) -> list[str]:
+        """Each token as the vocabulary spells it. Raises ``Invalid``."""
+        self._check_known(token_ids, "tokens")
+        return [self._tokenizer.id_to_token(token_id) or "" for token_id in token_ids]
+
+    def detokenize(self, token_ids: Sequence[int]) -> str:
+        """The text of ids, special tokens included. Raises ``Invalid``."""
+        self._check_known(token_ids, "tokens")
+        return self._tokenizer.decode(token_ids, skip_special_tokens=False)
+
     def parser(
         self, request: GenerateRequest, encoded: Encoded, choice: int
     ) -> AnswerParser | None:

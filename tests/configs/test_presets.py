@@ -38,7 +38,7 @@ def test_it_listens_on_loopback_only(config: ServeDeploySchema) -> None:
 def test_every_deployment_belongs_to_the_graph(
     settings: AppSettings, deployments: dict[str, DeploymentSchema]
 ) -> None:
-    graph = {"Ingress"}
+    graph = {"Ingress", "Responses"}
     for model in settings.models:
         graph |= {f"Tokenizer-{model.name}", f"Model-{model.name}"}
     assert deployments.keys() <= graph

@@ -6,7 +6,7 @@ import asyncio
 import json
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,12 +19,44 @@ from configs.settings import AppSettings, ModelSettings
 from deployments.ingress import create_app
 from deployments.probes import ModelState
 from models.engine import LlmEngine
+from models.events import Event
 from models.mock import MockEngine
+from models.request import GenerateRequest, Prompt
+from models.text.pipeline import TextPipeline
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 PATIENCE_S = 0.002
+BYTES = TextPipeline.bytes()
 HELLO = [{"role": "user", "content": "Hello there"}]
+
+
+class TokenizingMock(MockEngine):
+    """One whose tokenizer may be asked, though it is not what it counts by."""
+
+    async def tokenize(self, prompt: Prompt, *, special_tokens: bool = True) -> tuple[int, ...]:
+        return BYTES.tokenize(prompt, special_tokens=special_tokens)
+
+    async def token_strings(self, token_ids: Sequence[int]) -> list[str]:
+        return BYTES.token_strings(token_ids)
+
+    async def detokenize(self, token_ids: Sequence[int]) -> str:
+        return BYTES.detokenize(token_ids)
+
+
+class Reciting:
+    """An engine that answers everybody with the same events."""
+
+    def __init__(self, name: str, *events: Event) -> None:
+        self.name = name
+        self.max_context = 4096
+        self.requests: list[GenerateRequest] = []
+        self._events = events
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
+        self.requests.append(request)
+        for event in self._events:
+            yield event
 
 
 class Probes:
@@ -40,10 +72,14 @@ class Probes:
         return "# TYPE stepserve_requests counter\nstepserve_requests_total 1.0\n"
 
 
+def make_settings(*engines: LlmEngine, **settings: Any) -> AppSettings:
+    models = [ModelSettings(name=one.name, factory="models.mock:MockEngine") for one in engines]
+    return AppSettings(models=models, **settings)
+
+
 def make_app(*engines: LlmEngine, probes: Probes | None = None, **settings: Any) -> Starlette:
     engines = engines or (MockEngine("mock"),)
-    models = [ModelSettings(name=one.name, factory="models.mock:MockEngine") for one in engines]
-    given = AppSettings(models=models, **settings)
+    given = make_settings(*engines, **settings)
     return create_app({one.name: one for one in engines}, given, probes or Probes())
 
 

@@ -7,10 +7,13 @@ from contextlib import aclosing
 
 import httpx
 import pytest
+from ray import serve
 
+from deployments.response_store import RemoteStore
+from deployments.responses.record import Record
 from models.errors import Busy, Invalid, TooLong
 from models.events import Finished, FinishReason, Started, Text
-from models.request import GenerateRequest, TokenPrompt
+from models.request import GenerateRequest, TextPrompt, TokenPrompt
 from tests.graph.asking import (
     answer_to,
     ask,
@@ -88,3 +91,41 @@ async def test_readiness_and_metrics_are_served_over_all_models(graph: RunningGr
     for model in ("recall", "fragile", "crash"):
         assert f'stepserve_replicas_scraped{{model="{model}"}} 1.0' in metrics
     assert 'stepserve_kv_blocks{model="recall"} 1024.0' in metrics
+
+
+async def test_the_tokenizer_is_asked_through_the_graph(graph: RunningGraph) -> None:
+    engine = graph.engine("recall")
+    long = "x" * 5000
+    assert await engine.tokenize(TextPrompt(long)) == tuple(long.encode())
+    assert await engine.token_strings([104, 32]) == ["h", "Ġ"]
+    assert await engine.detokenize([104, 105]) == "hi"
+    assert engine.max_context > 0
+    with pytest.raises(Invalid, match="outside"):
+        await engine.detokenize([10**6])
+
+
+async def test_an_engine_of_text_has_no_tokenizer_to_ask(graph: RunningGraph) -> None:
+    base = f"http://127.0.0.1:{graph.port}"
+    async with httpx.AsyncClient(base_url=base, timeout=30) as http:
+        refused = await http.post("/tokenize", json={"model": "crash", "prompt": "a"})
+        answer = await http.post("/tokenize", json={"model": "recall", "prompt": "ab"})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "model")
+    assert answer.json()["tokens"] == [97, 98]
+
+
+async def test_other_processes_find_a_response_too(graph: RunningGraph) -> None:
+    base = f"http://127.0.0.1:{graph.port}"
+    async with httpx.AsyncClient(base_url=base, timeout=30) as http:
+        body = {"model": "recall", "input": "a", "max_output_tokens": 4}
+        store = RemoteStore(serve.get_deployment_handle("Responses", "test"))
+        first = (await http.post("/v1/responses", json=body)).json()
+        record = await store.get(first["id"])
+        assert record is not None
+        assert Record.load(record).response == first
+        assert (await http.get(f"/v1/responses/{first['id']}")).json() == first
+        body["previous_response_id"] = first["id"]
+        second = (await http.post("/v1/responses", json=body)).json()
+        assert second["usage"]["input_tokens"] > first["usage"]["input_tokens"]
+        assert (await http.delete(f"/v1/responses/{first['id']}")).json()["deleted"]
+        assert await store.get(first["id"]) is None
+        assert (await http.get(f"/v1/responses/{first['id']}")).status_code == 404

@@ -206,3 +206,28 @@ def test_it_loads_neither_torch_nor_transformers() -> None:
         "import sys, models.text.pipeline; assert not {'torch', 'transformers'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", check], check=True)
+
+
+def test_tokens_without_what_generation_adds() -> None:
+    assert BYTES.tokenize(TextPrompt("")) == ()
+    assert BYTES.tokenize(TokenPrompt((1, 2))) == (1, 2)
+    assert BYTES.tokenize(CHAT) == encode(CHAT).token_ids
+    assert BYTES.token_strings([BOS, 65, 32]) == ["<|bos|>", "A", "Ġ"]
+
+
+def test_a_raw_text_may_go_without_special_tokens() -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<|bos|> $A", special_tokens=[("<|bos|>", BOS)]
+    )
+    pipeline = TextPipeline(tokenizer, special_tokens={})
+    assert pipeline.tokenize(TextPrompt("a")) == (BOS, 97)
+    assert pipeline.tokenize(TextPrompt("a"), special_tokens=False) == (97,)
+
+
+def test_ids_become_text_again() -> None:
+    assert BYTES.detokenize(BYTES.tokenize(TextPrompt("naïve 日本"))) == "naïve 日本"
+    assert BYTES.detokenize([BOS]) == "<|bos|>"
+    for ask in (BYTES.detokenize, BYTES.token_strings):
+        with pytest.raises(Invalid, match="outside"):
+            ask([BYTES.vocab_size])
