@@ -12,13 +12,14 @@ import time
 from collections import abc, deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import islice
 
 from models.errors import EngineError, Failed
 from models.events import FinishReason
 from models.metrics import LlmMetrics
 from models.schedule.blocks import BlockPool
 from models.schedule.plan import Scheduler
-from models.schedule.sequence import Chunk, Sequence
+from models.schedule.sequence import Chunk, Scores, Sequence
 from models.step.model import InFlight, StepModel
 
 logger = logging.getLogger("stepserve")
@@ -26,12 +27,16 @@ logger = logging.getLogger("stepserve")
 
 @dataclass(slots=True)
 class Progress:
-    """What a step brought one sequence; empty while it waits, prefills, or after its end."""
+    """What a step brought one sequence; empty while it waits, prefills, or after its end.
+
+    ``scores``, if asked for, are of ``token_ids`` and of ``stop_id``.
+    """
 
     token_ids: tuple[int, ...] = ()
     finish: FinishReason | None = None
     stop_id: int | None = None  # the id that ended it, not among ``token_ids``
     error: EngineError | None = None
+    scores: tuple[Scores, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,21 +133,35 @@ class Stepper:
         if not self._flying:
             return
         step = self._flying[0]
-        waited = self._thread.submit(lambda: step.launched.result().tokens())
-        tokens = await asyncio.shield(asyncio.wrap_future(waited))
-        sampling = [chunk.sequence for chunk in step.chunks if chunk.samples]
-        if len(tokens) != len(sampling):
-            raise ValueError(f"the model made {len(tokens)} tokens for {len(sampling)} sequences")
+        waited = self._thread.submit(_read, step)
+        tokens, scores = await asyncio.shield(asyncio.wrap_future(waited))
         self._measure(step)
-        for sequence, token in zip(sampling, tokens, strict=True):
-            if not sequence.ended:
-                self._apply(sequence, token)
+        self._apply_all(step, tokens, scores)
         self._flying.popleft()
 
-    def _apply(self, sequence: Sequence, token: int) -> None:
+    def _apply_all(self, step: _Step, tokens: list[int], scores: list[Scores]) -> None:
+        sampled, scored = iter(tokens), iter(scores)
+        for chunk in step.chunks:
+            token = next(sampled) if chunk.samples else None
+            found = tuple(islice(scored, chunk.scores))
+            if not chunk.sequence.ended:
+                self._apply(chunk, token, found)
+
+    def _apply(self, chunk: Chunk, token: int | None, scores: tuple[Scores, ...]) -> None:
+        count = len(chunk.targets)
+        chunk.sequence.prompt_scores.update(enumerate(scores[:count], chunk.start))
+        if token is not None:
+            self._append(chunk.sequence, token, scores[count:])
+
+    def _append(self, sequence: Sequence, token: int, scores: tuple[Scores, ...]) -> None:
         sequence.pending -= 1
-        sequence.tokens.append(token)
         progress = self._progress.setdefault(sequence, Progress())
+        if sequence.sampling.max_tokens == 0:
+            progress.finish = FinishReason.LENGTH
+            self._end(sequence)
+            return
+        sequence.tokens.append(token)
+        progress.scores += scores
         if token in sequence.stop_ids:
             progress.finish, progress.stop_id = FinishReason.STOP, token
         else:
@@ -199,3 +218,17 @@ class Stepper:
             sequences=len(step.chunks),
             tokens=sum(chunk.count for chunk in step.chunks),
         )
+
+
+def _read(step: _Step) -> tuple[list[int], list[Scores]]:
+    """Waits for a step; what it sampled, and what it scored if anybody asked."""
+    flight = step.launched.result()
+    tokens = flight.tokens()
+    samples = sum(chunk.samples for chunk in step.chunks)
+    asked = sum(chunk.scores for chunk in step.chunks)
+    if len(tokens) != samples:
+        raise ValueError(f"the model made {len(tokens)} tokens for {samples} sequences")
+    scores = flight.scores() if asked else []
+    if len(scores) != asked:
+        raise ValueError(f"the model scored {len(scores)} tokens of {asked}")
+    return tokens, scores
