@@ -16,7 +16,6 @@ HARMLESS = frozenset(
     {
         "metadata",
         "parallel_tool_calls",
-        "priority",
         "prompt_cache_key",
         "prompt_cache_options",
         "prompt_cache_retention",
@@ -35,26 +34,18 @@ EMPTY: tuple[Any, ...] = ([], {})
 # The values that ask for what is done anyway, of parameters that are not supported.
 NEUTRAL: Mapping[str, Collection[Any]] = {
     "add_generation_prompt": (True,),
-    "allowed_token_ids": EMPTY,
-    "bad_words": EMPTY,
     "cache_salt": NOTHING,
     "continue_final_message": (False,),
     "early_stopping": (False,),
-    "echo": (False,),
     "guided_choice": EMPTY,
     "guided_grammar": NOTHING,
     "guided_json": NOTHING,
     "guided_regex": NOTHING,
-    "include_stop_str_in_output": (False,),
     "length_penalty": (1,),
     "logits_processors": EMPTY,
-    "prompt_logprobs": NOTHING,
-    "return_token_ids": (False,),
     "return_tokens_as_token_ids": (False,),
-    "skip_special_tokens": (True,),
     "spaces_between_special_tokens": (True,),
     "structured_outputs": EMPTY,
-    "truncate_prompt_tokens": NOTHING,
     "use_beam_search": (False,),
     "verbosity": ("medium",),
 }
@@ -66,9 +57,9 @@ CHAT_NEUTRAL: Mapping[str, Collection[Any]] = {
     "chat_template": NOTHING,
     "chat_template_kwargs": EMPTY,
     "documents": EMPTY,
+    "echo": (False,),
     "function_call": ("none", "auto"),
     "functions": EMPTY,
-    "logprobs": (False,),
     "modalities": (["text"],),
     "moderation": NOTHING,
     "prediction": NOTHING,
@@ -76,14 +67,12 @@ CHAT_NEUTRAL: Mapping[str, Collection[Any]] = {
     "response_format": ({"type": "text"},),
     "tool_choice": ("none", "auto"),
     "tools": EMPTY,
-    "top_logprobs": (0,),
     "web_search_options": NOTHING,
 }
 
 COMPLETIONS_NEUTRAL: Mapping[str, Collection[Any]] = {
     **NEUTRAL,
     "add_special_tokens": (True,),
-    "logprobs": NOTHING,
     "response_format": ({"type": "text"},),
     "suffix": ("",),
 }
