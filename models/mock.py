@@ -9,12 +9,7 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Literal
 
 from models.errors import Busy, EngineError, Failed, Invalid, TimedOut, TooLong
-from models.events import (
-    Event,
-    Started,
-    TokenLogprob,
-    Usage,
-)
+from models.events import Event, Started, TokenLogprob, Usage
 from models.request import ChatPrompt, GenerateRequest, Prompt, TextPrompt, TokenPrompt
 from models.script import ScriptedChoice, spell, split
 
@@ -27,9 +22,9 @@ class MockEngine:
     """Answers every prompt with the same pieces, one piece a token.
 
     A piece's position in the script is its token id, its logprob 0; the pieces after it are the
-    likeliest ones beside it. With ``ignore_eos`` and below ``min_tokens``
-    the script starts over. ``failure`` happens before ``Started``, or after ``fail_after`` pieces
-    of each choice. ``live`` counts the requests that are being answered.
+    likeliest ones beside it. With ``ignore_eos`` and below ``min_tokens`` the script starts over.
+    ``failure`` happens before ``Started``, or after ``fail_after`` pieces of each choice. ``live``
+    counts the requests that are being answered.
     """
 
     def __init__(

@@ -370,12 +370,12 @@ async def test_the_token_that_stops_is_scored_too() -> None:
 
 
 async def test_a_failed_step_takes_no_scores_away() -> None:
-    model = recall_model(fail_on=1000, launch_ahead=True)
+    model = recall_model(fail_on=CURSED, launch_ahead=True)
     async with serving(model, step_tokens=1) as engine:
         older = asyncio.create_task(collect(engine, ask([1, 2, 3], 5, scored=True)))
         await asyncio.sleep(0)
         with pytest.raises(Failed):
-            await collect(engine, ask([7, 7, 1000, 4], 20))
+            await collect(engine, ask([7, 7, CURSED, 4], 20))
         admitted = (await older).admitted
     assert admitted == Admitted(3, 0, tuple(scores_of([1, 2, 3], 1)))
 
