@@ -110,11 +110,8 @@ class TokenEngine:
         """
         if len(request.token_ids) >= self.max_context:
             raise TooLong(len(request.token_ids), self.max_context)
-        vocabulary = self.stepper.model.capacity.vocab_size
-        if (largest := max(request.token_ids)) >= vocabulary:
-            raise Invalid(
-                f"Token id {largest} is outside the model's {vocabulary} tokens.", "prompt"
-            )
+        self._check_known(request.token_ids, "prompt")
+        self._check_known(request.sampling.allowed_token_ids or (0,), "allowed_token_ids")
         if request.n > self.admission.max_running + self.admission.max_waiting:
             raise Invalid(f"n={request.n} is more than this server can ever take.", "n")
         if request.id in self._answers:
@@ -127,6 +124,12 @@ class TokenEngine:
         finally:
             del self._answers[request.id]
             answer.close()
+
+    def _check_known(self, token_ids: tuple[int, ...], param: str) -> None:
+        vocabulary = self.stepper.model.capacity.vocab_size
+        if (largest := max(token_ids)) >= vocabulary:
+            message = f"Token id {largest} is outside the model's {vocabulary} tokens."
+            raise Invalid(message, param)
 
     def _enter(self, request: TokenRequest) -> _Answer:
         try:

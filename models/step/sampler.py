@@ -94,6 +94,7 @@ class Sampler:
             if chunk.sequence.sampling.allowed_token_ids is not None:
                 tokens = self._allowed[chunk.slot]
                 kept = logits[row, tokens]
+                kept = kept.masked_fill(kept.isneginf().all(), 0)  # bans that leave nothing yield
                 logits[row] = float("-inf")
                 logits[row, tokens] = kept
 

@@ -26,11 +26,12 @@ def tiny(request: pytest.FixtureRequest) -> Iterator[Tiny]:
     if request.param == "one sequence at a time":
         engine = engine_over(PlainStepModel(CachedModel(byte_model(), 64), slots=4))
     else:
-        tight = 0.00004 if request.param == "a tight pool" else 0.001
+        tight = 0.00002 if request.param == "a tight pool" else 0.001
         engine = engine_over(served(byte_model(), kv_cache_gib=tight, max_context=64, slots=6))
     with engine:
         yield Tiny(engine, byte_model())
         engine.engine.stepper.pool.check()
+        assert request.param != "a tight pool" or engine.engine.stepper.preemptions
 
 
 def ask(
@@ -95,7 +96,9 @@ async def test_prompts_and_answers_under_load(tiny: Tiny) -> None:
             {"temperature": 0.0} if number % 2 else {"temperature": 1.5, "seed": number}
         )
         await asyncio.sleep(number * 0.003)
-        events = await collect(tiny.engine, ask(prompt, **wish, presence_penalty=1.0))
+        events = await collect(
+            tiny.engine, ask(prompt, max_tokens=16, presence_penalty=1.0, **wish)
+        )
         logprobs, ids = told(events)
         rows = tiny.logprobs(prompt + ids)
         check(logprobs, ids, rows[len(prompt) - 1 : -1], 2)

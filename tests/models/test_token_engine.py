@@ -458,3 +458,12 @@ async def test_the_lower_priority_goes_first() -> None:
 
         await asyncio.gather(*(one(priority) for priority in (0, 5, 1, -3, 2)))
     assert order == [0, -3, 1, 2, 5]
+
+
+async def test_allowed_tokens_that_the_model_does_not_have_are_refused() -> None:
+    request = ask([1], 2)
+    sampling = replace(request.sampling, allowed_token_ids=(1, 5000))
+    async with serving(recall_model()) as engine:
+        with pytest.raises(Invalid, match="5000") as refused:
+            await collect(engine, replace(request, sampling=sampling))
+    assert refused.value.param == "allowed_token_ids"

@@ -286,3 +286,11 @@ def test_what_would_complete_a_bad_word_does_not_come() -> None:
     greedy = SamplingParams(temperature=0)
     banned = replace(chunk(greedy), banned=(best, VOCAB + 1))
     assert sample(values[:1].repeat(2, 1), banned, chunk(greedy)) == [second, best]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_bans_that_would_leave_nothing_yield(temperature: float) -> None:
+    wish = SamplingParams(temperature=temperature, allowed_token_ids=(7, 9))
+    for banned, left in (((7,), {9}), ((7, 9), {7, 9})):
+        one = replace(chunk(wish), history=(0,) * 4, banned=banned)
+        assert sample(logits(1), one)[0] in left
