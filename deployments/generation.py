@@ -22,7 +22,7 @@ from deployments.engines import engine_named
 from deployments.openai import chat, completions
 from deployments.openai.call import Call
 from deployments.openai.errors import engine_error
-from deployments.openai.form import Form, Heading
+from deployments.openai.form import Form, Heading, Shown
 from deployments.reply import StreamedAnswer, whole_answer
 from deployments.streams import generate
 from models.engine import LlmEngine
@@ -35,7 +35,7 @@ class Dialect:
 
     id_prefix: str
     parse: Callable[[Mapping[str, Any], str], Call]
-    form: Callable[[Heading, bool], Form]
+    form: Callable[[Heading, Shown], Form]
 
 
 CHAT = Dialect("chatcmpl-", chat.parse, chat.ChatForm)
@@ -67,7 +67,7 @@ class Generation:
     def _form(self, call: Call, engine: LlmEngine, unique: str) -> Form:
         id = self._dialect.id_prefix + unique
         heading = Heading(id, int(time.time()), call.model, fingerprint(engine))
-        return self._dialect.form(heading, call.include_usage)
+        return self._dialect.form(heading, call.shown)
 
     async def _answer(
         self, call: Call, engine: LlmEngine, form: Form, access: Access, send: Send

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import time
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import aclosing
 from typing import Any, cast
@@ -115,7 +116,9 @@ class RemoteEngine:
             pump.stop_reading().cancel()
 
     async def _from_tokens(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
+        began = time.monotonic()
         encoded: Encoded = await result_of(lambda: self._encode.remote(request, self.max_context))
+        request = request.after(time.monotonic() - began)
         tokens = token_request(request, encoded)
         answer = Answer(self._text, encoded, request)
         pump = Pump(*await first_of(lambda: self._tokens.remote(tokens)))

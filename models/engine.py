@@ -21,7 +21,8 @@ class LlmEngine(Protocol):
     def generate(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
         """Yields ``Started`` once, then ``Text`` and one ``Finished`` for each of ``n`` choices.
 
-        Raises ``EngineError``, before ``Started`` or at any later point. Closing the generator
+        Raises ``EngineError``, before ``Started`` or at any later point: ``Invalid`` for whatever
+        it cannot do of what the request asks, ``TimedOut``, and others. Closing the generator
         cancels the request and frees what it held within one step.
         """
         ...

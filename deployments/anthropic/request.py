@@ -66,7 +66,7 @@ def parse_messages(data: Mapping[str, Any], id: str) -> Call:
         grammar=parse_grammar(body.output_config),
         tool_choice=offer.choice,
     )
-    return Call(body.model, (request,), bool(body.stream), include_usage=False)
+    return Call(body.model, (request,), bool(body.stream), Shown())
 
 
 def parse_count(data: Mapping[str, Any]) -> tuple[str, ChatPrompt]:

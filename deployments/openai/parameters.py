@@ -16,7 +16,6 @@ HARMLESS = frozenset(
     {
         "guided_decoding_backend",
         "metadata",
-        "priority",
         "prompt_cache_key",
         "prompt_cache_options",
         "prompt_cache_retention",
@@ -34,21 +33,13 @@ EMPTY: tuple[Any, ...] = ([], {})
 
 # The values that ask for what is done anyway, of parameters that are not supported.
 NEUTRAL: Mapping[str, Collection[Any]] = {
-    "allowed_token_ids": EMPTY,
-    "bad_words": EMPTY,
     "cache_salt": NOTHING,
     "early_stopping": (False,),
-    "echo": (False,),
     "guided_whitespace_pattern": NOTHING,
-    "include_stop_str_in_output": (False,),
     "length_penalty": (1,),
     "logits_processors": EMPTY,
-    "prompt_logprobs": NOTHING,
-    "return_token_ids": (False,),
     "return_tokens_as_token_ids": (False,),
-    "skip_special_tokens": (True,),
     "spaces_between_special_tokens": (True,),
-    "truncate_prompt_tokens": NOTHING,
     "use_beam_search": (False,),
     "verbosity": ("medium",),
 }
@@ -58,13 +49,12 @@ CHAT_NEUTRAL: Mapping[str, Collection[Any]] = {
     "add_special_tokens": (False,),
     "audio": NOTHING,
     "chat_template": NOTHING,
+    "echo": (False,),
     "function_call": ("none", "auto"),
     "functions": EMPTY,
-    "logprobs": (False,),
     "modalities": (["text"],),
     "moderation": NOTHING,
     "prediction": NOTHING,
-    "top_logprobs": (0,),
     "web_search_options": NOTHING,
 }
 
@@ -73,7 +63,6 @@ COMPLETIONS_NEUTRAL: Mapping[str, Collection[Any]] = {
     "add_generation_prompt": (True,),
     "add_special_tokens": (True,),
     "continue_final_message": (False,),
-    "logprobs": NOTHING,
     "parallel_tool_calls": (True, False),
     "suffix": ("",),
 }

@@ -135,7 +135,7 @@ def make_call(body: ResponseBody, history: Sequence[Item], id: str) -> ResponseC
         grammar=_grammar(body),
         tool_choice=offer.choice,
     )
-    call = Call(body.model, (request,), bool(body.stream), include_usage=False)
+    call = Call(body.model, (request,), bool(body.stream), Shown())
     return ResponseCall(body, history, items, call)
 
 

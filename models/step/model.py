@@ -6,7 +6,7 @@ from collections import abc
 from dataclasses import dataclass
 from typing import Protocol
 
-from models.schedule.sequence import Chunk
+from models.schedule.sequence import Chunk, Scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,14 @@ class InFlight(Protocol):
 
     def tokens(self) -> list[int]:
         """Waits for the step; one token for each chunk that samples, in the chunks' order."""
+        ...
+
+    def scores(self) -> list[Scores]:
+        """Waits for the step; ``chunk.scores`` of each chunk, in order: targets, then the sampled.
+
+        Each with as many ``top`` as its sequence's ``prompt_logprobs`` or ``logprobs`` say. Only
+        called if some chunk asks.
+        """
         ...
 
 

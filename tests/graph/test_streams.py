@@ -11,9 +11,9 @@ from ray import serve
 
 from deployments.response_store import RemoteStore
 from deployments.responses.record import Record
-from models.errors import Busy, Invalid, TooLong
+from models.errors import Busy, Invalid, TimedOut, TooLong
 from models.events import Finished, FinishReason, Started, Text
-from models.request import GenerateRequest, TextPrompt, TokenPrompt
+from models.request import GenerateRequest, SamplingParams, TextPrompt, TokenPrompt
 from tests.graph.asking import (
     answer_to,
     ask,
@@ -24,6 +24,7 @@ from tests.graph.asking import (
     until_idle,
 )
 from tests.graph.conftest import RunningGraph
+from tests.models.recall import score
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
@@ -129,3 +130,33 @@ async def test_other_processes_find_a_response_too(graph: RunningGraph) -> None:
         assert (await http.delete(f"/v1/responses/{first['id']}")).json()["deleted"]
         assert await store.get(first["id"]) is None
         assert (await http.get(f"/v1/responses/{first['id']}")).status_code == 404
+
+
+async def test_scores_cross_the_graph_with_their_text(graph: RunningGraph) -> None:
+    wish = SamplingParams(max_tokens=20, seed=1, logprobs=0, prompt_logprobs=0)
+    prompt = TextPrompt("scores")
+    request = GenerateRequest(id="scores", prompt=prompt, sampling=wish, return_token_ids=True)
+    events = await events_of(graph.engine("recall"), request)
+    started = events[0]
+    assert isinstance(started, Started)
+    said = [event for event in events if isinstance(event, Text | Finished)]
+    logprobs = [*started.logprobs, *(one for event in said for one in event.logprobs)]
+    tokens = [*started.token_ids, *(token_id for event in said for token_id in event.token_ids)]
+    assert bytes(tokens).decode() == "scores" + answer_to("scores", 20)
+    expected = [score(tokens[:i], tokens[i]).logprob for i in range(1, len(tokens))]
+    assert [one.logprob for one in logprobs] == [None, *expected]
+
+
+async def test_a_timeout_ends_an_answer_in_its_replica(graph: RunningGraph) -> None:
+    engine = graph.engine("recall")
+    wish = SamplingParams(max_tokens=500, seed=1)
+    timely = GenerateRequest(id="t1", prompt=TextPrompt("timely"), sampling=wish, timeout_s=0.7)
+    events = await events_of(engine, timely)
+    (end,) = finishes(events).values()
+    assert end.reason is FinishReason.LENGTH
+    assert 0 < end.usage.completion_tokens < 500
+    assert text_of(events) == answer_to("timely", end.usage.completion_tokens)
+    hasty = GenerateRequest(id="t2", prompt=TextPrompt("hasty"), sampling=wish, timeout_s=1e-6)
+    with pytest.raises(TimedOut):
+        await events_of(engine, hasty)
+    await until_idle(engine)

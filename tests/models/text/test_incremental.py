@@ -188,3 +188,37 @@ def test_special_tokens_show_where_asked_for() -> None:
     ids = [*b"a", user, *b"b", end]
     text = Detokenizer(tokenizer, shown={"<|user|>"}).start()
     assert [text.push(token_id) for token_id in ids] == ["a", "<|user|>", "b", ""]
+
+
+@pytest.mark.parametrize(
+    ("kind", "piece", "spelled"),
+    [
+        ("fallback", "▁a", b" a"),
+        ("fallback", "é", "é".encode()),
+        ("fallback", "<0xC3>", b"\xc3"),
+        ("fallback", "</s>", b"</s>"),
+        ("metaspace", "▁foo", b" foo"),
+        ("word pieces", "##able", b"able"),
+        ("plain", "two", b" two"),
+        ("added", "日本", "日本".encode()),
+    ],
+)
+def test_the_bytes_of_a_token_within_a_text(kind: str, piece: str, spelled: bytes) -> None:
+    tokenizer = KINDS[kind]()
+    token_id = vocabularies.id_of(tokenizer, piece)
+    assert Detokenizer(tokenizer).bytes_of(token_id) == spelled
+
+
+@pytest.mark.parametrize("kind", ["bytes", "fallback"])
+@pytest.mark.parametrize("text", TEXTS)
+def test_the_bytes_of_all_tokens_are_those_of_the_text(kind: str, text: str) -> None:
+    tokenizer = KINDS[kind]()
+    detokenizer = Detokenizer(tokenizer)
+    ids = tokenizer.encode(text).ids
+    spelled = b"".join(detokenizer.bytes_of(token_id) for token_id in ids)
+    assert spelled.removeprefix(b" " if kind == "fallback" else b"") == text.encode()
+
+
+def test_special_tokens_can_be_shown() -> None:
+    text = Detokenizer(byte_tokenizer(), skip_special=False).start()
+    assert text.push(257) == "<|end|>"
