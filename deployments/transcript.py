@@ -91,7 +91,7 @@ class Telling:
 
     async def _whole(self, events: AsyncGenerator[Numbered, None], progress: Progress) -> Response:
         async for _, event in events:
-            progress.note(event)
+            progress.note(0, event)
             self.transcript.tell(event)
         progress.check_complete()
         await self.keep()
@@ -129,7 +129,7 @@ class _Stream:
             await self._fail(error)
 
     async def _tell(self, event: Event) -> None:
-        self._progress.note(event)
+        self._progress.note(0, event)
         await self._write(self._transcript.tell(event))
 
     async def _fail(self, error: ApiError) -> None:

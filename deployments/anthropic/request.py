@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from deployments.anthropic.tools import parse_grammar, parse_tools, template_kwargs
 from deployments.anthropic.turns import parse_system, parse_turns
 from deployments.openai.call import Call, Count, Integer, validated
+from deployments.openai.form import Shown
 from deployments.openai.parameters import EMPTY, NOTHING, check_extras
 from deployments.openai.tools import Offer
 from models.request import ChatPrompt, GenerateRequest, SamplingParams

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from deployments.openai.call import Call, Count, validated
 from deployments.openai.chat import Effort
 from deployments.openai.errors import invalid
+from deployments.openai.form import Shown
 from deployments.openai.parameters import EMPTY, NOTHING, check_extras
 from deployments.openai.structured import PARSERS
 from deployments.responses.items import Item, parse_input, to_messages

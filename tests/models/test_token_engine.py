@@ -69,9 +69,9 @@ def ask(
         SamplingParams(max_tokens=count, seed=seed, logprobs=asked, prompt_logprobs=asked),
         stop_ids,
         n,
-        bad_words,
-        timeout_s,
-        priority,
+        bad_words=bad_words,
+        timeout_s=timeout_s,
+        priority=priority,
     )
 
 

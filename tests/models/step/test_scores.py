@@ -28,7 +28,7 @@ def chunk(
 ) -> Chunk:
     wish = SamplingParams(logprobs=logprobs, prompt_logprobs=prompt_logprobs)
     owner = sequence([0] * 9, wish)
-    return Chunk(owner, 0, 4, samples, (0,) * 4, False, 0, (0,), None, targets)
+    return Chunk(owner, 0, 4, samples, (0,) * 4, False, 0, (0,), None, targets=targets)
 
 
 def scores(chunks: list[Chunk], values: Tensor, prompt: Tensor, tokens: list[int]) -> list[Scores]:
