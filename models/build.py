@@ -30,9 +30,7 @@ class ServedSteps:
     grammars: Grammars
 
     def engine(self, steps: Steps) -> TokenEngine:
-        return TokenEngine(
-            self.stepper, steps, self.admission, self.metrics, self.grammars
-        )
+        return TokenEngine(self.stepper, steps, self.admission, self.metrics, self.grammars)
 
 
 def build_model(settings: ModelSettings, metrics: LlmMetrics) -> ServedSteps | LlmEngine:
