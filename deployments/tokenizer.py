@@ -65,8 +65,9 @@ def _characters(prompt: Prompt, stops: Sequence[str] = ()) -> int:
     """About what a prompt takes to encode; a message costs something even when it is empty."""
     beside = sum(map(len, stops))
     match prompt:
-        case ChatPrompt(messages):
-            return beside + sum(MESSAGE + len(str(message)) for message in messages)
+        case ChatPrompt(messages, tools, documents):
+            parts = (*messages, *tools, *documents)
+            return beside + sum(MESSAGE + len(str(part)) for part in parts)
         case TextPrompt(text):
             return beside + len(text)
         case _:

@@ -38,8 +38,8 @@ class Matcher:
     ) -> None:
         self._grammar = grammar
         self._matcher = matcher
-        self._eos = eos
-        self._ends = frozenset(token_id for token_id in ends if token_id < width)
+        self._eos = _below(width, eos)
+        self._ends = _below(width, ends)
         self._width = width
         self._threads = threads
         self._slow = False
@@ -79,14 +79,21 @@ class Matcher:
         matcher = self._matcher
         if token_id is not None and not matcher.consume_token(token_id):
             return self._failed(self._objection("the model left the grammar"))
-        if matcher.is_stopped() and not matcher.is_error():
-            return Ruling(self._packed(self._ends), finished=True)
-        allowed = bytearray(matcher.compute_bitmask())
+        allowed = self._fit(bytearray(matcher.compute_bitmask()))
         if matcher.is_error():
             return self._failed(self._objection("no token is allowed"))
-        allowed = self._settle_ends(self._fit(allowed))
+        return self._settle(allowed, accepts=matcher.is_accepting())
+
+    def _settle(self, allowed: bytearray, *, accepts: bool) -> Ruling:
+        """Where the answer may end, it may by the sequence's own ends, and by no others."""
+        for token_id in self._eos:
+            _put(allowed, token_id, False)
         if not any(allowed):
+            if accepts:
+                return Ruling(self._packed(self._ends), finished=True)
             return self._failed(self._objection("no token of this model can follow"))
+        for token_id in self._ends if accepts else ():
+            _put(allowed, token_id, True)
         return Ruling(bytes(allowed))
 
     def _fit(self, allowed: bytearray) -> bytearray:
@@ -96,19 +103,11 @@ class Matcher:
         allowed[-1] &= 0xFF >> (-self._width % 8)
         return allowed
 
-    def _settle_ends(self, allowed: bytearray) -> bytearray:
-        """Where the answer may end, it may by the sequence's own ends, and by no others."""
-        accepts = any(_clear(allowed, token_id) for token_id in self._eos)
-        if accepts:
-            for token_id in self._ends:
-                _set(allowed, token_id)
-        return allowed
-
     def _packed(self, token_ids: frozenset[int]) -> bytes:
         """Only these; all if there are none, for a row needs something to draw from."""
         allowed = bytearray(-(-self._width // 8))
         for token_id in token_ids:
-            _set(allowed, token_id)
+            _put(allowed, token_id, True)
         return bytes(allowed) if token_ids else b"\xff" * len(allowed)
 
     def _failed(self, error: EngineError) -> Ruling:
@@ -118,13 +117,10 @@ class Matcher:
         return refusal(self._grammar, complaint(self._matcher) or otherwise)
 
 
-def _set(bits: bytearray, token_id: int) -> None:
-    bits[token_id // 8] |= 1 << token_id % 8
+def _put(bits: bytearray, token_id: int, bit: bool) -> None:
+    mask = 1 << token_id % 8
+    bits[token_id // 8] = bits[token_id // 8] & ~mask | mask * bit
 
 
-def _clear(bits: bytearray, token_id: int) -> bool:
-    """Whether it was set."""
-    if token_id // 8 >= len(bits) or not bits[token_id // 8] >> token_id % 8 & 1:
-        return False
-    bits[token_id // 8] &= ~(1 << token_id % 8) & 0xFF
-    return True
+def _below(width: int, token_ids: frozenset[int]) -> frozenset[int]:
+    return frozenset(token_id for token_id in token_ids if token_id < width)

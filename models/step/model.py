@@ -36,7 +36,11 @@ class StepModel(Protocol):
     launch_ahead: bool  # whether step N+1 gains from being launched before step N's tokens are read
 
     def launch(self, chunks: abc.Sequence[Chunk]) -> InFlight:
-        """Starts one step over at most ``slots`` chunks, one a sequence."""
+        """Starts one step over at most ``slots`` chunks, one a sequence.
+
+        Where a chunk has a ``ruling``, only what that allows may be sampled: anything else fails
+        the sequence.
+        """
         ...
 
     def release(self, slot: int) -> None:

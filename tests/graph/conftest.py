@@ -83,6 +83,7 @@ def _models(lives: str) -> list[dict[str, object]]:
         {
             "name": "babbling",
             "factory": "tests.models.babbling:babbling",
+            "factory_args": {"context": 1024},
             "engine": {"max_running": 6},
         },
         {

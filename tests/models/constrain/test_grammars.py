@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -154,6 +155,21 @@ async def test_without_a_sign_of_its_end_it_goes_on_until_it_cannot(grammars: Gr
     matcher.advance(ord("b"))
     assert matcher.ruling.result().finished
     assert allowed(matcher)
+
+
+async def test_of_several_ends_only_the_sequences_own_may_come() -> None:
+    vocabulary = replace(TEXT.vocabulary(), eos=frozenset({END, 258, 259}))
+    grammars = Grammars(lambda: vocabulary, TEXT.vocab_size)
+    for ends in (frozenset[int](), frozenset({258}), frozenset({END, 258, 259})):
+        matcher = await start(grammars, "regex", "a*", ends)
+        assert allowed(matcher) == {ord("a"), *ends}
+    grammars.close()
+
+
+async def test_the_empty_answer_ends_at_once(grammars: Grammars) -> None:
+    for ends in (ENDS, frozenset[int]()):
+        matcher = await start(grammars, "lark", 'start: ""', ends)
+        assert matcher.ruling.result().finished
 
 
 async def test_a_token_that_was_not_allowed_is_an_error(grammars: Grammars) -> None:
