@@ -180,6 +180,8 @@ async def test_what_is_held_is_flushed_at_the_length_limit() -> None:
 async def test_a_stop_within_the_first_min_tokens_does_not_count() -> None:
     answer = await streamed(spelling("a..b..c"), "..", min_tokens=4)
     assert (answer.text, answer.ending) == ("a..b", ("stop", "..", 6))
+    answer = await streamed(spelling("a.b.c"), ".", min_tokens=2)
+    assert (answer.text, answer.ending) == ("a.b", ("stop", ".", 4))
 
 
 @pytest.mark.parametrize("stop", [None, "zzz", f"{FAMILY}\N{BOY}"])
@@ -204,6 +206,18 @@ async def test_a_stop_in_one_of_two_choices_leaves_the_other_alone() -> None:
         assert (stopped.text, other.text) == ("A ", "B goes on to its end")
         assert (stopped.end["stop_reason"], other.end["stop_reason"]) == ("STOP", None)
         assert stopped.usage["completion_tokens"] == len("A STOP") + len(other.text) + 1
+
+
+async def test_a_choice_that_stopped_is_computed_no_further() -> None:
+    model = spelling("A STOP and " + "on" * 20, "B STO and " + "on" * 20)
+    with answering(model) as app:
+        counts = []
+        for seed in range(4):
+            before = model.made
+            texts = {one.text for one in await streams(app, n=2, stop="STOP", seed=seed)}
+            counts += [model.made - before] * (len(texts) == 2)
+    assert counts
+    assert max(counts) < 80
 
 
 alphabet = st.sampled_from("abé")

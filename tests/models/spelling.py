@@ -12,7 +12,7 @@ class Spelling:
     """Answers with one of ``answers``, each as likely, and then with ``end`` for ever.
 
     A paced one waits before each token until ``let`` allows it. Every prefill begins an answer,
-    so nothing may preempt its sequences.
+    so nothing may preempt its sequences. ``made`` counts tokens.
     """
 
     max_context = 512
@@ -21,6 +21,7 @@ class Spelling:
         self, *answers: Sequence[int], end: int, vocab_size: int, paced: bool = False
     ) -> None:
         self.vocab_size = vocab_size
+        self.made = 0
         self._answers = [tuple(answer) for answer in answers]
         self._end = end
         self._turns = threading.Semaphore(0) if paced else None
@@ -40,6 +41,7 @@ class Spelling:
     def _logits(self, spelled: Spelled) -> list[float]:
         if self._turns is not None:
             self._turns.acquire()
+        self.made += 1
         likely = self._likely(spelled)
         return [0.0 if token in likely else -100.0 for token in range(self.vocab_size)]
 
