@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 from collections import abc
+from dataclasses import replace
 from pathlib import Path
 
 from models.schedule.sequence import Chunk
 from tests.models.recall import Ready, RecallModel, recall_model
 
+BYTE_TOKENS = 261  # ids of the byte tokenizer
 DEADLY, CURSED = 65, 66  # "A" and "B" in a prompt of bytes
 
 
 def recall(seconds: float = 0.0, slots: int = 32, blocks: int = 1024) -> RecallModel:
-    """Token ids below 97: with the byte tokenizer, always whole characters."""
-    return recall_model(blocks=blocks, slots=slots, max_context=512, seconds=seconds)
+    """Reads every byte and says those below 97: with the byte tokenizer, whole characters."""
+    model = recall_model(blocks=blocks, slots=slots, max_context=512, seconds=seconds)
+    model.capacity = replace(model.capacity, vocab_size=BYTE_TOKENS)
+    return model
 
 
 class FragileModel:
