@@ -56,11 +56,16 @@ class Pace:
 
 
 def build(source: str | None, rows: int, device: Literal["auto", "cpu", "cuda"]) -> ServedSteps:
-    engine = EngineSettings(
-        max_running=rows, prefix_cache=False, device=device, kv_cache_gib=0.5, max_context=512
+    settings = ModelSettings(
+        name="bench",
+        factory="tests.models.babbling:babbling",
+        engine=EngineSettings(max_running=rows),
     )
-    origin = {"source": source} if source else {"factory": "tests.models.babbling:babbling"}
-    settings = ModelSettings.model_validate({"name": "bench", **origin, "engine": engine})
+    if source:
+        engine = EngineSettings(
+            max_running=rows, prefix_cache=False, device=device, kv_cache_gib=0.5, max_context=512
+        )
+        settings = ModelSettings(name="bench", source=source, engine=engine)
     built = build_model(settings, LlmMetrics("bench"))
     assert isinstance(built, ServedSteps)
     return built
