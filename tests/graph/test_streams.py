@@ -117,7 +117,7 @@ async def test_an_engine_of_text_has_no_tokenizer_to_ask(graph: RunningGraph) ->
 async def test_other_processes_find_a_response_too(graph: RunningGraph) -> None:
     base = f"http://127.0.0.1:{graph.port}"
     async with httpx.AsyncClient(base_url=base, timeout=30) as http:
-        body = {"model": "recall", "input": "a", "max_output_tokens": 4}
+        body = {"model": "babbling", "input": "a", "max_output_tokens": 4}
         store = RemoteStore(serve.get_deployment_handle("Responses", "test"))
         first = (await http.post("/v1/responses", json=body)).json()
         record = await store.get(first["id"])
