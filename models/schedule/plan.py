@@ -135,7 +135,7 @@ class _Budget:
 
 
 def _may_go_on(sequence: Sequence) -> bool:
-    known = not (sequence.pending and sequence.watched)
+    known = sequence.ready and not (sequence.pending and sequence.watched)
     return known and sequence.length < sequence.max_length
 
 
