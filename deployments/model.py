@@ -70,6 +70,8 @@ class Model:
 
     async def check_health(self) -> None:
         """Raises after a failed step or a stall, so that Serve replaces this replica."""
+        self._served.observe()  # Ray forgets gauges that are not set again
+        self._served.abandon_stalled(self._stall_timeout_s)
         if problem := self._served.problem(self._stall_timeout_s):
             raise RuntimeError(problem)
 

@@ -44,10 +44,17 @@ class ServedTokens:
         return {"speaks": "tokens", "max_context": self._engine.max_context, **self._description}
 
     def problem(self, stall_timeout_s: float) -> str:
+        failure = self._engine.stepper.failure
+        return f"a step failed: {failure}" if failure else self._stall(stall_timeout_s)
+
+    def abandon_stalled(self, stall_timeout_s: float) -> None:
+        """Answers those who wait for a step that does not end: this replica is given up."""
+        if stall := self._stall(stall_timeout_s):
+            self._engine.abandon(f"The model has stalled: {stall}.")
+
+    def _stall(self, timeout_s: float) -> str:
         stepper = self._engine.stepper
-        if stepper.failure:
-            return f"a step failed: {stepper.failure}"
-        return _stall(stepper.live, stepper.last_progress, stall_timeout_s)
+        return _stall(stepper.live, stepper.last_progress, timeout_s)
 
 
 class ServedEvents:
@@ -90,6 +97,9 @@ class ServedEvents:
 
     def stop_choice(self, request_id: str, choice: int) -> None:
         pass
+
+    def abandon_stalled(self, stall_timeout_s: float) -> None:
+        """Such an engine may still answer; whoever waits for it has a bound of its own."""
 
     def observe(self) -> None:
         self._metrics.state(running=self._live, waiting=0, blocks_used=0, blocks=0)

@@ -236,13 +236,20 @@ class Stepper:
         )
 
 
+def _landed(step: _Step) -> tuple[InFlight, list[int]]:
+    try:
+        flight = step.launched.result()
+        return flight, flight.tokens()
+    except (SystemExit, KeyboardInterrupt) as error:  # of a model's: it would end our loop
+        raise RuntimeError(f"the model raised {error!r}") from error
+
+
 def _read(step: _Step) -> tuple[list[int], list[Scores]]:
     """Waits for a step; what it sampled, and what it scored if anybody asked.
 
     By then it is known what grammars say of the tokens: a model may not ask.
     """
-    flight = step.launched.result()
-    tokens = flight.tokens()
+    flight, tokens = _landed(step)
     samples = sum(chunk.samples for chunk in step.chunks)
     asked = sum(chunk.scores for chunk in step.chunks)
     if len(tokens) != samples:

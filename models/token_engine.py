@@ -167,6 +167,11 @@ class TokenEngine:
         if answer := self._answers.get(request_id):
             answer.lives[choice].stop()
 
+    def abandon(self, reason: str) -> None:
+        """Fails all requests, when no step will ever answer them."""
+        for answer in self._answers.values():
+            answer.put(Failed(reason))
+
     def close(self) -> None:
         """Ends the threads of the model and of grammars, after what they are doing."""
         self.stepper.close()

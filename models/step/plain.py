@@ -119,7 +119,17 @@ class PlainStepModel:
         for token in unread:
             self._states[slot], logits = self._model.decode(self._states[slot], token)
             after = [*after, logits] if chunk.targets else [logits]
-        return [torch.as_tensor(one, device=self._device).reshape(-1) for one in after], chunk
+        return [self._checked(one) for one in after], chunk
+
+    def _checked(self, logits: Logits) -> Tensor:
+        """Raises ValueError for what no token can be drawn from."""
+        values = torch.as_tensor(logits, device=self._device).reshape(-1)
+        expected = self.capacity.vocab_size
+        if values.numel() != expected:
+            raise ValueError(f"the model made {values.numel()} logits for {expected} tokens")
+        if not values.max() > float("-inf"):  # false for NaN too
+            raise ValueError("none of the logits that the model made is a number above -inf")
+        return values
 
     def _rows(self, logits: abc.Iterable[Tensor]) -> Tensor:
         rows = list(logits)

@@ -256,6 +256,27 @@ async def test_a_model_that_forgets_a_token_fails_its_step() -> None:
     assert engine.stepper.failure
 
 
+class Quitting(RecallModel):
+    def launch(self, chunks: Several[Chunk]) -> Ready:
+        raise SystemExit(3)
+
+
+async def test_a_model_that_would_end_the_process_fails_its_step() -> None:
+    async with serving(Quitting(recall_model().capacity)) as engine:
+        with pytest.raises(Failed, match="SystemExit"):
+            await asyncio.wait_for(collect(engine, ask([1, 2])), 5)
+
+
+async def test_an_engine_given_up_answers_all_who_wait() -> None:
+    async with serving(recall_model(slots=1, seconds=0.05)) as engine:
+        waiting = [asyncio.create_task(collect(engine, ask([1], 50))) for _ in range(2)]
+        await asyncio.sleep(0.1)
+        engine.abandon("It has stalled.")
+        for task in waiting:
+            with pytest.raises(Failed, match="stalled"):
+                await asyncio.wait_for(task, 5)
+
+
 async def test_our_own_failure_fails_who_runs_and_turns_the_engine_red() -> None:
     async with serving(recall_model()) as engine:
         engine.stepper.pool.block_size = 0

@@ -86,3 +86,20 @@ def test_an_error_of_the_model_is_its_own() -> None:
 
     with pytest.raises(RuntimeError, match="no weights today"):
         Driver(PlainStepModel(Broken(), slots=1)).run([sequence([1])], 1)
+
+
+@pytest.mark.parametrize("logits", [[0.0] * 3, [float("nan")] * 5, [float("-inf")] * 5])
+def test_logits_that_no_token_can_be_drawn_from_are_refused(logits: list[float]) -> None:
+    class Broken:
+        vocab_size = 5
+        max_context = 8
+
+        def prefill(self, tokens: list[int]) -> tuple[None, list[float]]:
+            return None, logits
+
+        def decode(self, state: None, token: int) -> tuple[None, list[float]]:
+            return None, logits
+
+    model = PlainStepModel(Broken(), slots=1)
+    with pytest.raises(ValueError, match="logits"):
+        Driver(model).run([sequence([1, 2])], 1)
