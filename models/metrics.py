@@ -102,7 +102,6 @@ class LlmMetrics:
     def __init__(self, model: str, sinks: Sequence[Sink] = ()) -> None:
         self._prometheus = PrometheusSink(model)
         self._sinks: tuple[Sink, ...] = (self._prometheus, *sinks)
-        self._state: dict[Metric, int] = {}
 
     @property
     def registry(self) -> CollectorRegistry:
@@ -182,7 +181,5 @@ class LlmMetrics:
             sink.observe(metric, value)
 
     def _set(self, metric: Metric, value: int) -> None:
-        if self._state.get(metric) != value:
-            self._state[metric] = value
-            for sink in self._sinks:
-                sink.set(metric, value)
+        for sink in self._sinks:
+            sink.set(metric, value)

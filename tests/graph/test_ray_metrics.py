@@ -45,9 +45,6 @@ async def test_ray_shows_what_has_changed(graph: RunningGraph) -> None:
     await until_shown({"stepserve_requests_running": 0})
 
 
-@pytest.mark.xfail(
-    reason="Ray forgets a gauge that is not set again, and unchanged ones are not", strict=True
-)
 async def test_ray_goes_on_showing_what_does_not_change(graph: RunningGraph) -> None:
     engine = graph.engine("recall")
     await events_of(engine, ask("then nothing", 2))
