@@ -35,6 +35,8 @@ class ServeRun:
     reach it and its processes, only what is forwarded."""
 
     def __init__(self, config: Path) -> None:
+        for number in STOP_SIGNALS:  # a child inherits what its parent was started to ignore
+            signal.signal(number, signal.SIG_DFL)
         command = [sys.executable, "-m", "ray.serve.scripts", "run", "--address", "local"]
         self._process = subprocess.Popen(
             [*command, str(config)],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
+from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from typing import Literal
 
@@ -48,7 +49,7 @@ class MockEngine:
         self.max_context = max_context
         self.follows_grammars = follows_grammars
         self.live = 0
-        self.requests: list[GenerateRequest] = []
+        self.requests: deque[GenerateRequest] = deque(maxlen=256)
         self._pieces = tuple(pieces) if pieces is not None else split(text)
         self._first_token_s = first_token_s
         self._inter_token_s = inter_token_s

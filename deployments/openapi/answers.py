@@ -50,6 +50,10 @@ def ref(name: str) -> Schema:
 
 STOP = nullable({"type": ["string", "integer"]})
 # What other parameters may add to a choice is told by OpenAI's own document.
+PROMPT: dict[str, Schema] = {
+    "prompt_logprobs": array(nullable(ANY_OBJECT)),
+    "prompt_token_ids": array(COUNT),
+}
 MESSAGE: Schema = {
     "type": "object",
     "properties": {
@@ -82,6 +86,7 @@ def _open(**required: Schema) -> Schema:
 ANSWERS: dict[str, Schema] = {
     "Usage": _open(prompt_tokens=COUNT, completion_tokens=COUNT, total_tokens=COUNT),
     "Chat": fields(
+        PROMPT,
         object=constant("chat.completion"),
         choices=array(_open(message=MESSAGE, **CHOICE)),
         **HEADING,
