@@ -20,9 +20,9 @@ from configs.settings import AppSettings
 from deployments.access import Access, access_of
 from deployments.body import read_json
 from deployments.connection import while_connected
+from deployments.engines import Served, engine_named
 from deployments.openai import chat, completions
 from deployments.openai.call import Call
-from deployments.openai.catalog import model_not_found
 from deployments.openai.errors import engine_error
 from deployments.openai.form import Form, Heading
 from deployments.reply import StreamedAnswer, whole_answer
@@ -50,7 +50,7 @@ class Generation:
     """The ASGI endpoint of a dialect."""
 
     def __init__(
-        self, dialect: Dialect, engines: Mapping[str, LlmEngine], settings: AppSettings
+        self, dialect: Dialect, engines: Mapping[str, Served], settings: AppSettings
     ) -> None:
         self._dialect = dialect
         self._engines = engines
@@ -63,17 +63,12 @@ class Generation:
             logger.info("id=%s body=%s", access.request_id, json.dumps(data))
         unique = uuid4().hex
         call = self._dialect.parse(data, f"{access.request_id}-{unique[:12]}")
-        engine = self._engine(call.model)
+        engine = engine_named(self._engines, call.model)
         access.model = call.model
         form = self._form(call, engine, unique)
         response = await while_connected(receive, self._answer(call, engine, form, access, send))
         if response is not None:
             await response(scope, receive, send)
-
-    def _engine(self, name: str) -> LlmEngine:
-        if name not in self._engines:
-            raise model_not_found(name)
-        return self._engines[name]
 
     def _form(self, call: Call, engine: LlmEngine, unique: str) -> Form:
         id = self._dialect.id_prefix + unique

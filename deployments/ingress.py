@@ -1,4 +1,4 @@
-"""The HTTP application: OpenAI's routes over any ``LlmEngine``. Knows nothing of Ray."""
+"""The HTTP application: OpenAI's routes over any ``LlmEngine`` and ``Embeds``. Knows no Ray."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from starlette.routing import Route
 
 from configs.settings import AppSettings
 from deployments.access import AccessLog
+from deployments.embeddings import Embeddings
+from deployments.engines import Served, task_of
 from deployments.generation import CHAT, COMPLETIONS, Generation
 from deployments.keys import RequireKey, load_keys
 from deployments.openai.catalog import model_entry, model_list, model_not_found
 from deployments.openai.errors import ApiError, engine_error
 from deployments.probes import Probes
 from deployments.status import Status
-from models.engine import LlmEngine
 from models.errors import EngineError
 
 
 def create_app(
-    engines: Mapping[str, LlmEngine],
+    engines: Mapping[str, Served],
     settings: AppSettings,
     probes: Probes,
     *,
@@ -44,10 +45,12 @@ def create_app(
     status = Status(probes)
     chat = Generation(CHAT, engines, settings)
     completions = Generation(COMPLETIONS, engines, settings)
+    embeddings = Embeddings(engines, settings)
     app = Starlette(
         routes=[
             Route("/v1/chat/completions", chat, methods=["POST"], middleware=guard),
             Route("/v1/completions", completions, methods=["POST"], middleware=guard),
+            Route("/v1/embeddings", embeddings, methods=["POST"], middleware=guard),
             Route("/v1/models", models.list, middleware=guard),
             Route("/v1/models/{id:path}", models.retrieve, middleware=guard),
             Route("/metrics", status.metrics, middleware=guard),
@@ -68,7 +71,7 @@ def create_app(
 class Models:
     """The catalog's two routes."""
 
-    def __init__(self, engines: Mapping[str, LlmEngine]) -> None:
+    def __init__(self, engines: Mapping[str, Served]) -> None:
         self._engines = engines
         self._created = int(time.time())
 
@@ -82,7 +85,8 @@ class Models:
         return JSONResponse(self._entry(name))
 
     def _entry(self, name: str) -> dict[str, object]:
-        return model_entry(name, self._created, self._engines[name].max_context)
+        engine = self._engines[name]
+        return model_entry(name, self._created, engine.max_context, task_of(engine))
 
 
 async def health(request: Request) -> Response:

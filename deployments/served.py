@@ -47,7 +47,7 @@ class ServedTokens:
         stepper = self._engine.stepper
         if stepper.failure:
             return f"a step failed: {stepper.failure}"
-        return _stall(stepper.live, stepper.last_progress, stall_timeout_s)
+        return stall(stepper.live, stepper.last_progress, stall_timeout_s)
 
 
 class ServedEvents:
@@ -96,7 +96,7 @@ class ServedEvents:
     def problem(self, stall_timeout_s: float) -> str:
         if self._crashes >= CRASHES:
             return f"the engine failed {self._crashes} times in a row"
-        return _stall(self._live, self._last_progress, stall_timeout_s)
+        return stall(self._live, self._last_progress, stall_timeout_s)
 
 
 @dataclass(slots=True)
@@ -132,6 +132,7 @@ class _Watch:
         )
 
 
-def _stall(live: int, last_progress: float, timeout_s: float) -> str:
+def stall(live: int, last_progress: float, timeout_s: float) -> str:
+    """What is wrong if work has made no progress for so long; else empty."""
     silent = time.monotonic() - last_progress
     return f"no progress for {silent:.0f} s with {live} live" if live and silent > timeout_s else ""

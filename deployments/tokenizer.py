@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from configs.settings import ModelSettings
 from models.build import build_text
+from models.embedding import EmbedRequest, TokenInputs
 from models.errors import EngineError, TooLong
-from models.request import ChatPrompt, GenerateRequest, TextPrompt
+from models.request import ChatPrompt, GenerateRequest, TextPrompt, TokenPrompt
+from models.text.inputs import encode_inputs
 from models.text.pipeline import Encoded
 
 MESSAGE = 64  # characters that a message is worth, beside its own
@@ -33,11 +36,28 @@ class Tokenizer:
             return TooLong(len(encoded.token_ids), max_context)
         return encoded
 
+    async def encode_inputs(
+        self, request: EmbedRequest, max_context: int
+    ) -> TokenInputs | EngineError:
+        """The same for an embedding model, of which no input may exceed ``max_context``."""
+        loop = asyncio.get_running_loop()
+        work = partial(encode_inputs, self._text, request, max_context)
+        try:
+            if sum(map(_length, request.inputs)) <= SHORT_PROMPT:
+                return work()
+            return await loop.run_in_executor(self._threads, work)
+        except EngineError as error:
+            return error
+
     async def _encode(self, request: GenerateRequest) -> Encoded:
         if _characters(request) <= SHORT_PROMPT:
             return self._text.encode(request)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, self._text.encode, request)
+
+
+def _length(prompt: TextPrompt | TokenPrompt) -> int:
+    return len(prompt.text if isinstance(prompt, TextPrompt) else prompt.token_ids)
 
 
 def _characters(request: GenerateRequest) -> int:

@@ -78,7 +78,7 @@ class Call:
         return self.requests[0].n
 
 
-Body = TypeVar("Body", bound=GenerationBody)
+Body = TypeVar("Body", bound=BaseModel)
 
 
 def validated(model: type[Body], data: Mapping[str, Any]) -> Body:

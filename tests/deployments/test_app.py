@@ -40,6 +40,12 @@ def test_each_model_has_a_tokenizer_and_a_model_of_its_own() -> None:
     assert set(bound(build(settings("a", "org/b.1")))) == names
 
 
+def test_an_embedding_model_has_an_embedder() -> None:
+    models = [{"name": "a", "factory": "a:b"}, {"name": "b", "factory": "a:b", "task": "embed"}]
+    names = {"Ingress", "Tokenizer-a", "Model-a", "Tokenizer-b", "Embedder-b"}
+    assert set(bound(build(AppSettings.model_validate({"models": models})))) == names
+
+
 def test_serves_limit_is_above_the_models_own() -> None:
     deployments = bound(build(settings("a", max_running=7, max_waiting=9)))
     assert deployments["Model-a"].max_ongoing_requests > 7 + 9
