@@ -27,7 +27,10 @@ class Batches(Protocol):
 
 
 class EmbedEngine:
-    """Many requests at once over one ``Batcher``. All calls on one event loop."""
+    """Many requests at once over one ``Batcher``. All calls on one event loop.
+
+    Raises ValueError if ``min_dimensions`` are more than the model has.
+    """
 
     def __init__(
         self,
@@ -44,6 +47,10 @@ class EmbedEngine:
         self.max_context = batcher.model.max_context
         self.dimensions = batcher.model.dimensions
         self._fewest = self.dimensions if min_dimensions is None else min_dimensions
+        if self._fewest > self.dimensions:
+            raise ValueError(
+                f"min_dimensions is {self._fewest}, but the model's vectors have {self.dimensions}"
+            )
 
     async def embed(self, request: TokenInputs) -> Embedded:
         """Raises ``EngineError``. Cancelling it drops the inputs whose batch has not begun."""

@@ -46,3 +46,10 @@ def mock_server() -> Iterator[Server]:
     """The scripted model through the whole graph."""
     with serving(ROOT / "configs" / "presets" / "mock.yaml") as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def embeddings_server() -> Iterator[Server]:
+    """A chat model and an embedding model in one app, through the whole graph."""
+    with serving(ROOT / "configs" / "presets" / "embeddings.yaml") as server:
+        yield server

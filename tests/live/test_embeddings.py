@@ -12,7 +12,7 @@ from openai.types.chat import ChatCompletionMessageParam
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.deployments.schemas import check
-from tests.serving import ROOT, Server, serving
+from tests.serving import Server
 
 pytestmark = pytest.mark.slow
 
@@ -23,14 +23,10 @@ QUESTION: list[ChatCompletionMessageParam] = [
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with serving(ROOT / "configs" / "presets" / "embeddings.yaml") as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def client(server: Server) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", timeout=300) as client:
+def client(embeddings_server: Server) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(
+        base_url=f"{embeddings_server.url}/v1", api_key="none", timeout=300
+    ) as client:
         yield client
 
 
@@ -81,10 +77,12 @@ def test_an_input_that_is_too_long_names_both_numbers(client: openai.OpenAI) -> 
 
 
 async def test_clients_that_leave_leave_nothing_behind(
-    server: Server, client: openai.OpenAI
+    embeddings_server: Server, client: openai.OpenAI
 ) -> None:
     texts = [f"{number} " + "word " * 200 for number in range(64)]
-    async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none") as impatient:
+    async with openai.AsyncOpenAI(
+        base_url=f"{embeddings_server.url}/v1", api_key="none"
+    ) as impatient:
 
         async def leave(after_s: float) -> None:
             asked = impatient.embeddings.create(model=EMBED, input=texts)
@@ -100,6 +98,6 @@ async def test_clients_that_leave_leave_nothing_behind(
     assert len(vectors(client, ["still here"])) == 1
 
 
-def test_what_is_served_is_told(server: Server) -> None:
-    log = server.log()
+def test_what_is_served_is_told(embeddings_server: Server) -> None:
+    log = embeddings_server.log()
     assert f"{EMBED}: max_context 256, dimensions 384" in log

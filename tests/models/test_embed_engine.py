@@ -160,13 +160,19 @@ async def test_dimensions_are_for_models_that_allow_them() -> None:
         assert len((await engine.embed(ask("a", dimensions=4))).vectors[0]) == 16
 
 
+async def test_more_dimensions_than_there_are_cannot_be_the_fewest() -> None:
+    with pytest.raises(ValueError, match="min_dimensions is 5, but the model's vectors have 4"):
+        async with running(TallyModel(), fewest=5):
+            pass
+
+
 def test_the_first_dimensions_may_all_be_zero() -> None:
     assert packed([0.0, 0.0, 1.0], 2) == struct.pack("<2f", 0, 0)
 
 
 async def test_a_model_that_says_one_thing_and_does_another() -> None:
     model = TallyModel()
-    model.dimensions = 5  # type: ignore[misc]
+    model.dimensions = 5
     async with running(model) as engine:
         with pytest.raises(Failed, match="not that many of 5 dimensions"):
             await engine.embed(ask("a"))

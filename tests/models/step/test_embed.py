@@ -9,15 +9,18 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
-from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel
+from torch.nn import functional
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from configs.settings import ModelSettings
-from models.build import build_batched
+from models.build import build_batched, build_model
 from models.embedding import EmbedRequest
+from models.metrics import LlmMetrics
 from models.request import TextPrompt
 from models.source import resolve
 from models.step.embed import TorchEmbedder, load_embedder, padded
 from models.step.pooling import POOLS
+from models.text.byte_tokenizer import byte_tokenizer
 from tests.models.step.tiny import SMALL, VOCAB
 
 LENGTHS = (1, 30, 7, 12)
@@ -151,6 +154,34 @@ def test_padding_is_masked() -> None:
     assert mask.tolist() == [[1, 1, 1], [1, 0, 0]]
 
 
+async def test_a_causal_model_embeds_by_its_last_token(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    config = AutoConfig.for_model("llama", **{**SMALL, "vocab_size": 261})
+    causal: Any = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
+    causal.save_pretrained(tmp_path)
+    byte_tokenizer().save(str(tmp_path / "tokenizer.json"))
+    settings = ModelSettings(name="m", task="embed", source=str(tmp_path))
+    model = build_batched(settings)
+    try:
+        embedded = await model.embed(EmbedRequest(id="1", inputs=(TextPrompt("abc"),)))
+    finally:
+        model.close()
+    expected = functional.normalize(hidden_alone(causal.model, list(b"abc"))[-1], dim=0)
+    vector = torch.tensor(struct.unpack(f"<{SMALL['hidden_size']}f", embedded.vectors[0]))
+    torch.testing.assert_close(vector, expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["BertModel", "BertForMaskedLM"])
+def test_an_embedding_model_is_not_asked_to_generate(tmp_path: Path, name: str) -> None:
+    model = tiny("bert", **ENCODER)
+    model.save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text()) | {"architectures": [name]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    byte_tokenizer().save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(ValueError, match="is an embedding model: give it `task: embed`"):
+        build_model(ModelSettings(name="m", source=str(tmp_path)), LlmMetrics("m"))
+
+
 @pytest.mark.slow
 async def test_minilm_says_what_transformers_computes(minilm: str) -> None:
     folder = resolve(minilm)
@@ -179,5 +210,5 @@ def reference(folder: Path, texts: list[str]) -> Tensor:
     hidden = model(**encoded).last_hidden_state
     mask = encoded["attention_mask"][..., None].float()
     pooled = (hidden * mask).sum(1) / mask.sum(1).clamp(min=1e-9)
-    normalized: Tensor = torch.nn.functional.normalize(pooled, p=2, dim=1)
+    normalized: Tensor = functional.normalize(pooled, p=2, dim=1)
     return normalized
