@@ -10,6 +10,17 @@ from typing import Any
 ServeConfig = dict[str, Any]
 
 KINDS = ("Tokenizer", "Model")
+# What belongs to a model, and goes when another takes its place.
+OWN = (
+    "task",
+    "embed",
+    "factory",
+    "factory_args",
+    "tokenizer",
+    "chat_template",
+    "reasoning",
+    "tool_format",
+)
 
 
 def with_address(config: ServeConfig, host: str | None, port: int | None) -> ServeConfig:
@@ -29,8 +40,8 @@ def with_model(config: ServeConfig, source: str) -> ServeConfig:
     if model.get("source") == source:
         return changed
     old, new = model["name"], model_name(source)
-    for key in ("task", "embed", "factory", "factory_args", "tokenizer", "chat_template"):
-        model.pop(key, None)  # they belong to the model that is replaced
+    for key in OWN:
+        model.pop(key, None)
     model.update(name=new, source=source)
     names = {f"Embedder-{old}": f"Model-{new}"}
     _rename(application, names | {f"{kind}-{old}": f"{kind}-{new}" for kind in KINDS})

@@ -8,6 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 LOADING = {"device", "dtype", "attention", "threads", "block_size", "kv_cache_gib", "prefix_cache"}
 # What only the generation of text needs.
 GENERATING = {"attention", "block_size", "kv_cache_gib", "prefix_cache", "step_tokens"}
+CONVERSING = {"chat_template", "reasoning", "tool_format"}
+# What browsers send as `Origin`: without a path, not even a slash.
+Origin = Annotated[str, Field(pattern=r"^(\*|[a-z][a-z0-9+.-]*://[^/\s]+)$")]
 
 
 class Settings(BaseModel):
@@ -103,6 +106,12 @@ class ModelSettings(Settings):
     chat_template: str | None = Field(
         None, description="a jinja file that replaces the tokenizer's chat template"
     )
+    reasoning: Literal["auto", "off", "think", "mistral", "seed", "cohere", "harmony"] = Field(
+        "auto", description="how its reasoning is marked; auto: as its chat template tells"
+    )
+    tool_format: Literal[
+        "auto", "hermes", "qwen_coder", "llama", "mistral", "deepseek", "glm", "harmony", "json"
+    ] = Field("auto", description="how it writes calls; auto: as its chat template tells")
     engine: EngineSettings = Field(
         EngineSettings(), description="the replica's device, memory and limits, below"
     )
@@ -120,8 +129,11 @@ class ModelSettings(Settings):
                 f"{', '.join(f'`engine.{name}`' for name in sorted(idle))}: of no use to a model"
                 " that embeds"
             )
-        if self.task == "embed" and self.chat_template:
-            raise ValueError("`chat_template`: of no use to a model that embeds")
+        if self.task == "embed" and (idle := CONVERSING & self.model_fields_set):
+            raise ValueError(
+                f"{', '.join(f'`{name}`' for name in sorted(idle))}: of no use to a model"
+                " that embeds"
+            )
         if self.factory and (idle := {"pooling", "normalize"} & self.embed.model_fields_set):
             raise ValueError(
                 f"{', '.join(f'`embed.{name}`' for name in sorted(idle))}: a `factory` decides"
@@ -154,11 +166,21 @@ class AppSettings(Settings):
     api_keys_file: str | None = Field(
         None, description="a file with one key a line, which Serve does not show"
     )
+    cors_origins: list[Origin] = Field(
+        default_factory=list,
+        description="web pages of these origins may ask (`*`: of all); none: CORS is off",
+    )
     max_body_bytes: Annotated[int, Field(ge=1)] = Field(
         3_500_000, description="larger request bodies are refused with 413"
     )
     request_timeout_s: Annotated[float, Field(gt=0)] = Field(
         600.0, description="longest wait of a request for its next token"
+    )
+    responses_kept: Annotated[int, Field(ge=0)] = Field(
+        1000, description="most answers of `/v1/responses` kept for `previous_response_id`; 0: none"
+    )
+    responses_kept_mib: Annotated[float, Field(gt=0)] = Field(
+        64.0, description="most memory for them in MiB; what was used longest ago goes first"
     )
     log_prompts: bool = Field(False, description="also log what clients send")
 

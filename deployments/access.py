@@ -13,12 +13,13 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from deployments.dialects import error_response, is_anthropic, last_event
 from deployments.openai.errors import INTERNAL, ApiError, server_error
-from deployments.openai.sse import error_event
 
 logger = logging.getLogger("stepserve")
 
 HEADER = "x-request-id"
+ANTHROPICS_HEADER = "request-id"
 MAX_ID = 128
 MAX_PATH = 200
 CLIENT_CLOSED = 499  # for the log only
@@ -92,7 +93,7 @@ class AccessLog:
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
-                self._start(access, message)
+                self._start(access, message, scope)
             try:
                 await send(message)
             except OSError:
@@ -112,12 +113,14 @@ class AccessLog:
             level = logging.DEBUG if scope["path"] in QUIET else logging.INFO
             logger.log(level, "%s", access.line())
 
-    def _start(self, access: Access, message: Message) -> None:
+    def _start(self, access: Access, message: Message, scope: Scope) -> None:
         access.status = message["status"]
         headers = MutableHeaders(scope=message)
         access.streaming = headers.get("content-type", "").startswith("text/event-stream")
         if self._answer_id:
             headers[HEADER] = access.request_id
+        if is_anthropic(scope):
+            headers[ANTHROPICS_HEADER] = access.request_id
 
 
 def request_id(given: str | None) -> str:
@@ -130,9 +133,11 @@ async def _last_resort(access: Access, scope: Scope, receive: Receive, send: Sen
     error = server_error(500, INTERNAL)
     access.fail(error)
     if access.status is None:
-        await error.response()(scope, receive, send)
+        await error_response(scope, error, access.request_id)(scope, receive, send)
     elif access.streaming:
-        await send({"type": "http.response.body", "body": error_event(error)})
+        await send(
+            {"type": "http.response.body", "body": last_event(scope, error, access.request_id)}
+        )
 
 
 def _left(access: Access) -> None:

@@ -20,6 +20,7 @@ from deployments.logs import show_logs
 from deployments.model import Model
 from deployments.remote import Handle, RemoteEngine
 from deployments.remote_embedder import RemoteEmbedder
+from deployments.response_store import RemoteStore, Responses
 from deployments.tokenizer import Tokenizer
 from models.build import build_text
 
@@ -57,29 +58,59 @@ class Ingress:
     """Serves HTTP over the engines of all models, which are the rest of the graph."""
 
     async def __init__(  # type: ignore[misc]
-        self, settings: AppSettings, tokenizers: list[Handle], models: list[Handle]
+        self,
+        settings: AppSettings,
+        tokenizers: list[Handle],
+        models: list[Handle],
+        responses: list[Handle],
     ) -> None:
         show_logs()
         self._settings = settings
+        self._responses = [RemoteStore(handle) for handle in responses]
         self._engines: dict[str, RemoteEngine | RemoteEmbedder] = {}
         for model, tokenizer, handle in zip(settings.models, tokenizers, models, strict=True):
-            if model.task == "embed":
-                self._engines[model.name] = RemoteEmbedder(model.name, tokenizer, handle)
-            else:
-                text = await asyncio.to_thread(build_text, model)
-                self._engines[model.name] = RemoteEngine(model.name, tokenizer, handle, text)
+            self._engines[model.name] = await _engine(model, tokenizer, handle)
         self._announcing = asyncio.create_task(announce(self._engines.values()))
 
     async def __serve_build_asgi_app__(self) -> Starlette:
         graph = Graph(self._engines)
-        return create_app(self._engines, self._settings, graph, answer_request_id=False)
+        return create_app(
+            self._engines,
+            self._settings,
+            graph,
+            responses=next(iter(self._responses), None),
+            answer_request_id=False,
+        )
+
+
+async def _engine(
+    model: ModelSettings, tokenizer: Handle, handle: Handle
+) -> RemoteEngine | RemoteEmbedder:
+    if model.task == "embed":
+        return RemoteEmbedder(model.name, tokenizer, handle)
+    text = await asyncio.to_thread(build_text, model)
+    guessed = model.tokenizer is None and model.source is None
+    return RemoteEngine(model.name, tokenizer, handle, text, guessed=guessed)
 
 
 def build(args: AppSettings) -> Application:
     """The application of ``serve_config.yaml``, whose ``deployments`` override what is set here."""
     tokenizers = [bind_tokenizer(model) for model in args.models]
     models = [bind_model(model) for model in args.models]
-    return _bind(Ingress, args, tokenizers, models)
+    responses = [bind_responses(args)] if args.responses_kept else []
+    return _bind(Ingress, args, tokenizers, models, responses)
+
+
+def bind_responses(args: AppSettings) -> Application:
+    """``Responses``: a single replica, as all replicas of the ingress must find the same."""
+    deployment = serve.deployment(
+        name="Responses",
+        num_replicas=1,
+        max_ongoing_requests=UNLIMITED,
+        request_router_config=ROUTER,
+        ray_actor_options=replica_options(num_cpus=0),
+    )
+    return _bind(deployment(Responses), args.responses_kept, args.responses_kept_mib)
 
 
 def bind_tokenizer(model: ModelSettings) -> Application:

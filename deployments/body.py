@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import json
+import logging
 from typing import Any, NoReturn
 
 from starlette.requests import Request
 
+from configs.settings import AppSettings
+from deployments.access import access_of
 from deployments.openai.errors import ApiError, invalid, kind
+
+logger = logging.getLogger("stepserve")
+
+
+async def read_logged_json(request: Request, settings: AppSettings) -> dict[str, Any]:
+    """As ``read_json``; the body is logged if the settings say so."""
+    data = await read_json(request, settings.max_body_bytes)
+    if settings.log_prompts:
+        logger.info("id=%s body=%s", access_of(request.scope).request_id, json.dumps(data))
+    return data
 
 
 async def read_json(request: Request, max_bytes: int) -> dict[str, Any]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import logging
 from collections.abc import Mapping
 from uuid import uuid4
 
@@ -14,15 +12,13 @@ from starlette.types import Receive, Scope, Send
 
 from configs.settings import AppSettings
 from deployments.access import Access, access_of
-from deployments.body import read_json
+from deployments.body import read_logged_json
 from deployments.connection import while_connected
 from deployments.engines import Served, embedder_named
 from deployments.openai.embeddings import EmbedCall, parse, write
 from deployments.openai.errors import engine_error, timed_out
 from models.embedding import Embedded, Embeds
 from models.errors import EngineError
-
-logger = logging.getLogger("stepserve")
 
 FEW = 8  # vectors; more of them are written off the event loop
 
@@ -36,9 +32,7 @@ class Embeddings:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         access = access_of(scope)
-        data = await read_json(Request(scope, receive), self._settings.max_body_bytes)
-        if self._settings.log_prompts:
-            logger.info("id=%s body=%s", access.request_id, json.dumps(data))
+        data = await read_logged_json(Request(scope, receive), self._settings)
         call = parse(data, f"{access.request_id}-{uuid4().hex[:12]}")
         embedder = embedder_named(self._engines, call.model)
         access.model = call.model

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
@@ -18,19 +16,17 @@ from starlette.types import Receive, Scope, Send
 
 from configs.settings import AppSettings
 from deployments.access import Access, access_of
-from deployments.body import read_json
+from deployments.body import read_logged_json
 from deployments.connection import while_connected
 from deployments.engines import Served, engine_named
 from deployments.openai import chat, completions
 from deployments.openai.call import Call
 from deployments.openai.errors import engine_error
-from deployments.openai.form import Form, Heading
+from deployments.openai.form import Form, Heading, Shown
 from deployments.reply import StreamedAnswer, whole_answer
 from deployments.streams import generate
 from models.engine import LlmEngine
 from models.errors import EngineError
-
-logger = logging.getLogger("stepserve")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +35,7 @@ class Dialect:
 
     id_prefix: str
     parse: Callable[[Mapping[str, Any], str], Call]
-    form: Callable[[Heading, bool], Form]
+    form: Callable[[Heading, Shown], Form]
 
 
 CHAT = Dialect("chatcmpl-", chat.parse, chat.ChatForm)
@@ -58,9 +54,7 @@ class Generation:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         access = access_of(scope)
-        data = await read_json(Request(scope, receive), self._settings.max_body_bytes)
-        if self._settings.log_prompts:
-            logger.info("id=%s body=%s", access.request_id, json.dumps(data))
+        data = await read_logged_json(Request(scope, receive), self._settings)
         unique = uuid4().hex
         call = self._dialect.parse(data, f"{access.request_id}-{unique[:12]}")
         engine = engine_named(self._engines, call.model)
@@ -73,7 +67,7 @@ class Generation:
     def _form(self, call: Call, engine: LlmEngine, unique: str) -> Form:
         id = self._dialect.id_prefix + unique
         heading = Heading(id, int(time.time()), call.model, fingerprint(engine))
-        return self._dialect.form(heading, call.include_usage)
+        return self._dialect.form(heading, call.shown)
 
     async def _answer(
         self, call: Call, engine: LlmEngine, form: Form, access: Access, send: Send

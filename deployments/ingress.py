@@ -1,28 +1,26 @@
-"""The HTTP application: OpenAI's routes over any ``LlmEngine`` and ``Embeds``. Knows no Ray."""
+"""The HTTP application over any ``LlmEngine`` and ``Embeds``. Knows nothing of Ray."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.responses import Response
 
 from configs.settings import AppSettings
 from deployments.access import AccessLog
-from deployments.embeddings import Embeddings
-from deployments.engines import Served, task_of
-from deployments.generation import CHAT, COMPLETIONS, Generation
-from deployments.keys import RequireKey, load_keys
-from deployments.openai.catalog import model_entry, model_list, model_not_found
+from deployments.dialects import error_response
+from deployments.engines import Served
+from deployments.keys import load_keys
 from deployments.openai.errors import ApiError, engine_error
 from deployments.probes import Probes
-from deployments.status import Status
+from deployments.responses.store import MIB, MemoryStore, ResponseStore
+from deployments.routes import routes
 from models.errors import EngineError
 
 
@@ -31,33 +29,21 @@ def create_app(
     settings: AppSettings,
     probes: Probes,
     *,
+    responses: ResponseStore | None = None,
     answer_request_id: bool = True,
 ) -> Starlette:
     """The whole application; ``engines`` by the names that clients send.
 
-    ``answer_request_id=False`` where a proxy puts ``x-request-id`` on the answers, as Serve's
-    does. Raises ``ValueError`` or ``OSError`` if the API keys cannot be read.
+    ``responses`` keeps the answers of ``/v1/responses`` where several of these applications serve
+    one graph; without it each keeps its own. ``answer_request_id=False`` where a proxy puts
+    ``x-request-id`` on the answers, as Serve's does. Raises ``ValueError`` or ``OSError`` if the
+    API keys cannot be read.
     """
     file = settings.api_keys_file
     keys = load_keys(settings.api_keys, None if file is None else Path(file))
-    guard = [Middleware(RequireKey, keys)]
-    models = Models(engines)
-    status = Status(probes)
-    chat = Generation(CHAT, engines, settings)
-    completions = Generation(COMPLETIONS, engines, settings)
-    embeddings = Embeddings(engines, settings)
     app = Starlette(
-        routes=[
-            Route("/v1/chat/completions", chat, methods=["POST"], middleware=guard),
-            Route("/v1/completions", completions, methods=["POST"], middleware=guard),
-            Route("/v1/embeddings", embeddings, methods=["POST"], middleware=guard),
-            Route("/v1/models", models.list, middleware=guard),
-            Route("/v1/models/{id:path}", models.retrieve, middleware=guard),
-            Route("/metrics", status.metrics, middleware=guard),
-            Route("/health", health),
-            Route("/ready", status.ready),
-        ],
-        middleware=[Middleware(AccessLog, answer_request_id)],
+        routes=routes(engines, settings, probes, responses or own_store(settings), keys),
+        middleware=[*cross_origin(settings), Middleware(AccessLog, answer_request_id)],
         exception_handlers={
             ApiError: answer_api_error,
             EngineError: answer_engine_error,
@@ -68,37 +54,32 @@ def create_app(
     return app
 
 
-class Models:
-    """The catalog's two routes."""
-
-    def __init__(self, engines: Mapping[str, Served]) -> None:
-        self._engines = engines
-        self._created = int(time.time())
-
-    async def list(self, request: Request) -> Response:
-        return JSONResponse(model_list(self._entry(name) for name in self._engines))
-
-    async def retrieve(self, request: Request) -> Response:
-        name = request.path_params["id"]
-        if name not in self._engines:
-            raise model_not_found(name)
-        return JSONResponse(self._entry(name))
-
-    def _entry(self, name: str) -> dict[str, object]:
-        engine = self._engines[name]
-        return model_entry(name, self._created, engine.max_context, task_of(engine))
+def own_store(settings: AppSettings) -> ResponseStore | None:
+    """A store for this process alone, None if nothing is to be kept."""
+    if not settings.responses_kept:
+        return None
+    return MemoryStore(settings.responses_kept, int(settings.responses_kept_mib * MIB))
 
 
-async def health(request: Request) -> Response:
-    """The process answers; whether its models do is for ``/ready`` to say."""
-    return JSONResponse({"status": "ok"})
+def cross_origin(settings: AppSettings) -> list[Middleware]:
+    """CORS for the origins of the settings. Keys are headers of their own, so no credentials."""
+    if not settings.cors_origins:
+        return []
+    cors = Middleware(
+        CORSMiddleware,
+        allow_origins=settings.cors_origins,
+        allow_methods=["GET", "POST", "DELETE"],
+        allow_headers=["*"],
+        expose_headers=["x-request-id", "retry-after"],
+    )
+    return [cors]
 
 
 async def answer_api_error(request: Request, error: Exception) -> Response:
     """The one way out for every error that has a status."""
     assert isinstance(error, ApiError)
     request.state.access.fail(error)
-    return error.response()
+    return error_response(request.scope, error, request.state.access.request_id)
 
 
 async def answer_engine_error(request: Request, error: Exception) -> Response:

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from deployments.openai.errors import ApiError
 
+ANTHROPICS = "x-api-key"  # the header of Anthropic's clients
 MISSING = "You didn't provide an API key. Send it in an Authorization header: 'Bearer YOUR_KEY'."
 WRONG = "Incorrect API key provided."
 
@@ -51,7 +52,7 @@ def read_keys(file: Path) -> list[str]:
 
 
 class RequireKey:
-    """Answers 401 to those without a key."""
+    """Answers 401 to those without a key, in either of the two headers that clients use."""
 
     def __init__(self, app: ASGIApp, keys: KeyRing) -> None:
         self._app = app
@@ -59,15 +60,20 @@ class RequireKey:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not self._keys.open:
-            self._check(Headers(scope=scope).get("authorization", ""))
+            self._check(Headers(scope=scope))
         await self._app(scope, receive, send)
 
-    def _check(self, authorization: str) -> None:
-        scheme, _, key = authorization.partition(" ")
-        if scheme.lower() != "bearer" or not key.strip():
+    def _check(self, headers: Headers) -> None:
+        given = [key for key in (_bearer(headers), headers.get(ANTHROPICS, "").strip()) if key]
+        if not given:
             raise unauthorized(MISSING)
-        if not self._keys.holds(key.strip().encode("latin-1")):
+        if not any(self._keys.holds(key.encode("latin-1")) for key in given):
             raise unauthorized(WRONG)
+
+
+def _bearer(headers: Headers) -> str:
+    scheme, _, key = headers.get("authorization", "").partition(" ")
+    return key.strip() if scheme.lower() == "bearer" else ""
 
 
 def unauthorized(message: str) -> ApiError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import replace
 
 from deployments.calls import Stream, next_of
 from deployments.wire import Item, Packed, unpack
@@ -76,5 +75,5 @@ def merged(items: Sequence[Item]) -> list[Item]:
         elif (earlier := tokens.get(item.choice)) is None:
             tokens[item.choice] = item
         else:
-            tokens[item.choice] = replace(item, token_ids=earlier.token_ids + item.token_ids)
+            tokens[item.choice] = item.after(earlier)
     return [*others, *tokens.values()]

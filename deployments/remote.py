@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import time
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import aclosing
 from typing import Any, cast
@@ -15,8 +16,9 @@ from deployments.calls import Stream, first_of, result_of, results_of_all
 from deployments.pump import Pump
 from deployments.wire import Item
 from models.answer import Answer, token_request
+from models.errors import Invalid
 from models.events import Event
-from models.request import GenerateRequest
+from models.request import GenerateRequest, Prompt
 from models.text.pipeline import Encoded, TextPipeline
 from models.token_engine import Admitted, Tokens
 
@@ -30,17 +32,30 @@ _Task = asyncio.Task[None]
 
 
 class RemoteEngine:
-    """One model's engine, in the ingress. ``max_context`` is 0 until ``describe`` was answered."""
+    """One model's engine, in the ingress. ``max_context`` is 0 until ``describe`` was answered.
 
-    def __init__(self, name: str, tokenizer: Handle, model: Handle, text: TextPipeline) -> None:
+    ``guessed`` tells that ``text`` is the built-in one, of no meaning to an engine of text.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        tokenizer: Handle,
+        model: Handle,
+        text: TextPipeline,
+        *,
+        guessed: bool = False,
+    ) -> None:
         self.name = name
         self.max_context = 0
         self._text = text
+        self._guessed = guessed
         self._speaks: str | None = None
         self._background: set[_Task] = set()
         # gRPC between replicas, whatever the environment says: three times the items a second.
         self._model = model.options(_by_reference=False)
-        self._encode = tokenizer.options(_by_reference=False, method_name="encode")
+        self._tokenizer = tokenizer.options(_by_reference=False)
+        self._encode = self._tokenizer.options(method_name="encode")
         self._describe = self._model.options(method_name="describe")
         self._tokens = self._model.options(method_name="generate_tokens", stream=True)
         self._events = self._model.options(method_name="generate_events", stream=True)
@@ -58,12 +73,37 @@ class RemoteEngine:
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
         """See ``LlmEngine.generate``."""
-        if self._speaks is None:
-            await self.describe()
+        await self._described()
         answer = self._from_events if self._speaks == "events" else self._from_tokens
         async with aclosing(answer(request)) as events:
             async for event in events:
                 yield event
+
+    async def tokenize(self, prompt: Prompt, *, special_tokens: bool = True) -> tuple[int, ...]:
+        """See ``Tokenizes.tokenize``."""
+        result: tuple[int, ...] = await self._ask_tokenizer("tokenize", prompt, special_tokens)
+        return result
+
+    async def token_strings(self, token_ids: Sequence[int]) -> list[str]:
+        """See ``Tokenizes.token_strings``."""
+        result: list[str] = await self._ask_tokenizer("token_strings", token_ids)
+        return result
+
+    async def detokenize(self, token_ids: Sequence[int]) -> str:
+        """See ``Tokenizes.detokenize``."""
+        result: str = await self._ask_tokenizer("detokenize", token_ids)
+        return result
+
+    async def _ask_tokenizer(self, method: str, *args: Any) -> Any:
+        await self._described()
+        if self._speaks == "events" and self._guessed:
+            raise Invalid(f"The tokenizer of the model '{self.name}' is not known.", "model")
+        handle = self._tokenizer.options(method_name=method)
+        return await result_of(lambda: handle.remote(*args))
+
+    async def _described(self) -> None:
+        if self._speaks is None:
+            await self.describe()
 
     async def _from_events(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
         pump = Pump(*await first_of(lambda: self._events.remote(request)))
@@ -76,7 +116,9 @@ class RemoteEngine:
             pump.stop_reading().cancel()
 
     async def _from_tokens(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
+        began = time.monotonic()
         encoded: Encoded = await result_of(lambda: self._encode.remote(request, self.max_context))
+        request = request.after(time.monotonic() - began)
         tokens = token_request(request, encoded)
         answer = Answer(self._text, encoded, request)
         pump = Pump(*await first_of(lambda: self._tokens.remote(tokens)))

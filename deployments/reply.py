@@ -9,14 +9,15 @@ from starlette.types import Send
 
 from deployments.access import Access
 from deployments.openai import sse
+from deployments.openai.best import best
 from deployments.openai.call import Call
 from deployments.openai.errors import ApiError, engine_error
-from deployments.openai.form import Form, Totals
+from deployments.openai.form import Choice, Form, Part, Totals
 from deployments.streams import Numbered
 from models.errors import EngineError, Failed
-from models.events import Event, Finished, FinishReason, Started, Text
+from models.events import Event, Finished, FinishReason, Reasoning, Started, Text, ToolCall
 
-ANSWERED = (FinishReason.STOP, FinishReason.LENGTH)
+ANSWERED = (FinishReason.STOP, FinishReason.LENGTH, FinishReason.TOOL_CALLS)
 
 
 class Progress:
@@ -28,16 +29,17 @@ class Progress:
         self._reasons: set[str] = set()
         self._access = access
 
-    def note(self, event: Event) -> None:
+    def note(self, position: int, event: Event) -> None:
         """Counts what the event says."""
-        if isinstance(event, Text):
-            if self._access.first_token_s is None:
-                self._access.first_token()
-        elif isinstance(event, Started):
+        if isinstance(event, Started):
             self.totals.start(event)
             self._access.prompt_tokens = self.totals.prompt_tokens
+        elif isinstance(event, Finished):
+            self._finish(position, event)
         else:
-            self._finish(event)
+            self.totals.say(position, event)
+            if self._access.first_token_s is None:
+                self._access.first_token()
 
     def check_complete(self) -> None:
         """Raises ``Failed`` if the engine ended before every choice did."""
@@ -45,10 +47,10 @@ class Progress:
             raise Failed("The engine ended before its answer was complete.")
         self._access.finish = "+".join(sorted(self._reasons))
 
-    def _finish(self, event: Finished) -> None:
+    def _finish(self, position: int, event: Finished) -> None:
         if event.reason not in ANSWERED:
             raise Failed(f"The engine ended its answer by '{event.reason}'.")
-        self.totals.finish(event)
+        self.totals.finish(position, event)
         self._access.completion_tokens = self.totals.completion_tokens
         self._unfinished -= 1
         self._reasons.add(event.reason)
@@ -59,16 +61,21 @@ async def whole_answer(
 ) -> Response:
     """The answer once all choices have ended; raises ``ApiError`` or ``EngineError``."""
     progress = Progress(call, access)
-    texts: list[list[str]] = [[] for _ in range(len(call.requests) * call.n)]
+    starts: dict[int, Started] = {}
+    parts: list[list[Part]] = [[] for _ in range(len(call.requests) * call.n)]
     ends: dict[int, Finished] = {}
     async for position, event in events:
-        progress.note(event)
-        if isinstance(event, Text):
-            texts[position * call.n + event.choice].append(event.delta)
+        progress.note(position, event)
+        if isinstance(event, Started):
+            starts[position] = event
         elif isinstance(event, Finished):
             ends[position * call.n + event.choice] = event
+        else:
+            parts[position * call.n + event.choice].append(event)
     progress.check_complete()
-    choices = [("".join(text), ends[i]) for i, text in enumerate(texts)]
+    choices = [Choice(starts[i // call.n], part, ends[i]) for i, part in enumerate(parts)]
+    if call.best is not None:
+        choices = best(choices, call.n, call.best)
     body = sse.dumps(form.whole(choices, progress.totals))
     return Response(body, media_type="application/json")
 
@@ -103,7 +110,7 @@ class StreamedAnswer:
             async for position, event in events:
                 await self._write_event(position, event)
             self._progress.check_complete()
-            if self._call.include_usage:
+            if self._call.shown.usage:
                 await self._write(self._form.usage(self._progress.totals))
             await self._write(sse.DONE)
         except EngineError as error:
@@ -112,15 +119,19 @@ class StreamedAnswer:
             await self._write_error(error)
 
     async def _write_event(self, position: int, event: Event) -> None:
-        self._progress.note(event)
-        first = position * self._call.n
+        self._progress.note(position, event)
+        first, totals = position * self._call.n, self._progress.totals
         if isinstance(event, Text):
-            await self._write(self._form.text(first + event.choice, event.delta))
+            await self._write(self._form.text(first + event.choice, event, totals))
+        elif isinstance(event, Reasoning):
+            await self._write(self._form.reasoning(first + event.choice, event, totals))
+        elif isinstance(event, ToolCall):
+            await self._write(self._form.tool_call(first + event.choice, event, totals))
         elif isinstance(event, Finished):
-            await self._write(self._form.finish(first + event.choice, event))
+            await self._write(self._form.finish(first + event.choice, event, totals))
         else:
             for choice in range(self._call.n):
-                await self._write(self._form.opening(first + choice))
+                await self._write(self._form.opening(first + choice, event, totals))
 
     async def _write(self, data: bytes) -> None:
         if data:

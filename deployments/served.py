@@ -11,8 +11,8 @@ from typing import Any
 
 from deployments.wire import Item
 from models.engine import LlmEngine
-from models.errors import EngineError, Failed
-from models.events import Event, Finished, FinishReason, Started, Text
+from models.errors import EngineError, Failed, Invalid
+from models.events import Event, Finished, FinishReason, Reasoning, Started, Text, ToolCall
 from models.metrics import LlmMetrics
 from models.request import GenerateRequest
 from models.token_engine import TokenEngine, TokenRequest
@@ -61,6 +61,10 @@ class ServedEvents:
         self._last_progress = time.monotonic()
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
+        if request.grammar and not _can(self._engine, "follows_grammars"):
+            raise Invalid("This model follows no grammars.", request.grammar.param)
+        if request.tool_choice.mode == "required" and not _can(self._engine, "follows_grammars"):
+            raise Invalid("This model cannot be made to call a function.", "tool_choice")
         if not self._live:
             self._last_progress = time.monotonic()
         self._live += 1
@@ -99,6 +103,10 @@ class ServedEvents:
         return stall(self._live, self._last_progress, stall_timeout_s)
 
 
+def _can(engine: LlmEngine, what: str) -> bool:
+    return bool(getattr(engine, what, False))
+
+
 @dataclass(slots=True)
 class _Watch:
     """Measures one request by its events."""
@@ -114,7 +122,7 @@ class _Watch:
         match event:
             case Started(prompt_tokens, _):
                 self.prompt_tokens = prompt_tokens
-            case Text() if self.first_token_s is None:
+            case Text() | Reasoning() | ToolCall() if self.first_token_s is None:
                 self.first_token_s = time.monotonic() - self.began
             case Finished(reason, usage):
                 self.reason = reason

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
@@ -55,11 +56,14 @@ async def _many(
 ) -> AsyncGenerator[Numbered, None]:
     ready: asyncio.Queue[Numbered | asyncio.Task[None]] = asyncio.Queue()
     turns = asyncio.Semaphore(max(1, CHOICES_AT_ONCE // requests[0].n))
+    began = time.monotonic()
 
     async def pump(position: int, request: GenerateRequest) -> None:
-        async with turns, aclosing(engine.generate(request)) as events:
-            async for event in events:
-                ready.put_nowait((position, event))
+        async with turns:
+            request = request.after(time.monotonic() - began)
+            async with aclosing(engine.generate(request)) as events:
+                async for event in events:
+                    ready.put_nowait((position, event))
 
     pumps = [asyncio.create_task(pump(i, request)) for i, request in enumerate(requests)]
     for task in pumps:

@@ -1,22 +1,29 @@
-"""The Tokenizer deployment: requests to token ids, on CPUs, without torch."""
+"""The Tokenizer deployment: requests to token ids, on CPUs, without torch.
+
+A failure is returned, never raised: an exception would cross the hop as a remote traceback.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import TypeVar
 
 from configs.settings import ModelSettings
 from models.build import build_text
 from models.embedding import EmbedRequest, TokenInputs
 from models.errors import EngineError, TooLong
-from models.request import ChatPrompt, GenerateRequest, TextPrompt, TokenPrompt
+from models.request import ChatPrompt, GenerateRequest, Prompt, TextPrompt, TokenPrompt
 from models.text.inputs import encode_inputs
 from models.text.pipeline import Encoded
 
 MESSAGE = 64  # characters that a message is worth, beside its own
-SHORT_PROMPT = 4000  # characters; longer ones are encoded off the event loop
+SHORT_PROMPT = 4000  # characters or tokens; what is longer is done off the event loop
 THREADS = 4
+
+T = TypeVar("T")
 
 
 class Tokenizer:
@@ -27,12 +34,10 @@ class Tokenizer:
         self._text = await asyncio.to_thread(build_text, settings)
 
     async def encode(self, request: GenerateRequest, max_context: int) -> Encoded | EngineError:
-        """A failure is returned, never raised. A prompt beyond ``max_context`` goes no further."""
-        try:
-            encoded = await self._encode(request)
-        except EngineError as error:
-            return error
-        if len(encoded.token_ids) >= max_context:
+        """A prompt beyond ``max_context`` goes no further."""
+        work = partial(self._text.encode, request)
+        encoded = await self._result(work, _characters(request.prompt, request.stop))
+        if isinstance(encoded, Encoded) and len(encoded.token_ids) >= max_context:
             return TooLong(len(encoded.token_ids), max_context)
         return encoded
 
@@ -40,33 +45,43 @@ class Tokenizer:
         self, request: EmbedRequest, max_context: int
     ) -> TokenInputs | EngineError:
         """The same for an embedding model, of which no input may exceed ``max_context``."""
-        loop = asyncio.get_running_loop()
         work = partial(encode_inputs, self._text, request, max_context)
+        return await self._result(work, sum(map(_length, request.inputs)))
+
+    async def tokenize(self, prompt: Prompt, special_tokens: bool) -> tuple[int, ...] | EngineError:
+        """See ``Tokenizes.tokenize``."""
+        work = partial(self._text.tokenize, prompt, special_tokens=special_tokens)
+        return await self._result(work, _characters(prompt))
+
+    async def token_strings(self, token_ids: Sequence[int]) -> list[str] | EngineError:
+        """See ``Tokenizes.token_strings``."""
+        return await self._result(partial(self._text.token_strings, token_ids), len(token_ids))
+
+    async def detokenize(self, token_ids: Sequence[int]) -> str | EngineError:
+        """See ``Tokenizes.detokenize``."""
+        return await self._result(partial(self._text.detokenize, token_ids), len(token_ids))
+
+    async def _result(self, work: Callable[[], T], size: int) -> T | EngineError:
         try:
-            if sum(map(_length, request.inputs)) <= SHORT_PROMPT:
+            if size <= SHORT_PROMPT:
                 return work()
-            return await loop.run_in_executor(self._threads, work)
+            return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         except EngineError as error:
             return error
-
-    async def _encode(self, request: GenerateRequest) -> Encoded:
-        if _characters(request) <= SHORT_PROMPT:
-            return self._text.encode(request)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self._text.encode, request)
 
 
 def _length(prompt: TextPrompt | TokenPrompt) -> int:
     return len(prompt.text if isinstance(prompt, TextPrompt) else prompt.token_ids)
 
 
-def _characters(request: GenerateRequest) -> int:
-    """About what a request takes to encode; a message costs something even when it is empty."""
-    stops = sum(map(len, request.stop))
-    match request.prompt:
-        case ChatPrompt(messages):
-            return stops + sum(MESSAGE + len(str(message)) for message in messages)
+def _characters(prompt: Prompt, stops: Sequence[str] = ()) -> int:
+    """About what a prompt takes to encode; a message costs something even when it is empty."""
+    beside = sum(map(len, stops))
+    match prompt:
+        case ChatPrompt(messages, tools, documents):
+            parts = (*messages, *tools, *documents)
+            return beside + sum(MESSAGE + len(str(part)) for part in parts)
         case TextPrompt(text):
-            return stops + len(text)
+            return beside + len(text)
         case _:
-            return stops
+            return beside

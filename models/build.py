@@ -10,6 +10,7 @@ from configs.settings import ModelSettings
 from models.batch_loop import BatchLoop
 from models.batched import Batched
 from models.batcher import Batcher, EmbedModel
+from models.constrain.grammars import Grammars
 from models.embed_engine import Batches, EmbedEngine
 from models.engine import LlmEngine
 from models.metrics import LlmMetrics
@@ -31,9 +32,10 @@ class ServedSteps:
     stepper: Stepper
     admission: Admission
     metrics: LlmMetrics
+    grammars: Grammars
 
     def engine(self, steps: Steps) -> TokenEngine:
-        return TokenEngine(self.stepper, steps, self.admission, self.metrics)
+        return TokenEngine(self.stepper, steps, self.admission, self.metrics, self.grammars)
 
 
 def build_model(settings: ModelSettings, metrics: LlmMetrics) -> ServedSteps | LlmEngine:
@@ -52,6 +54,9 @@ def build_model(settings: ModelSettings, metrics: LlmMetrics) -> ServedSteps | L
             limits.max_waiting_tokens,
         ),
         metrics=metrics,
+        grammars=Grammars(
+            lambda: build_text(settings).vocabulary(), width=model.capacity.vocab_size
+        ),
     )
 
 
@@ -93,8 +98,17 @@ def build_text(settings: ModelSettings) -> TextPipeline:
     """The text half of a model, without torch."""
     source = settings.tokenizer or settings.source or "bytes"
     if source == "bytes":
-        return TextPipeline.bytes(settings.chat_template)
-    return TextPipeline.load(resolve(source, weights=False), settings.chat_template)
+        return TextPipeline.bytes(
+            settings.chat_template,
+            reasoning=settings.reasoning,
+            tool_format=settings.tool_format,
+        )
+    return TextPipeline.load(
+        resolve(source, weights=False),
+        settings.chat_template,
+        reasoning=settings.reasoning,
+        tool_format=settings.tool_format,
+    )
 
 
 def build_scheduled(settings: ModelSettings) -> Scheduled:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from typing import Protocol
+from collections.abc import AsyncGenerator, Sequence
+from typing import Protocol, runtime_checkable
 
 from models.events import Event
-from models.request import GenerateRequest
+from models.request import GenerateRequest, Prompt
 
 
 class LlmEngine(Protocol):
-    """Text in, events out. An engine with its own scheduler implements this."""
+    """Text in, events out. An engine with its own scheduler implements this.
+
+    Only one whose ``follows_grammars`` is true is given requests with a ``grammar``.
+    """
 
     name: str
     max_context: int  # tokens, prompt and answer together
@@ -18,7 +21,28 @@ class LlmEngine(Protocol):
     def generate(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
         """Yields ``Started`` once, then ``Text`` and one ``Finished`` for each of ``n`` choices.
 
-        Raises ``EngineError``, before ``Started`` or at any later point. Closing the generator
+        Raises ``EngineError``, before ``Started`` or at any later point: ``Invalid`` for whatever
+        it cannot do of what the request asks, ``TimedOut``, and others. Closing the generator
         cancels the request and frees what it held within one step.
         """
+        ...
+
+
+@runtime_checkable
+class Tokenizes(Protocol):
+    """What an engine does besides if its tokenizer may be asked. All raise ``EngineError``."""
+
+    async def tokenize(self, prompt: Prompt, *, special_tokens: bool = True) -> tuple[int, ...]:
+        """The ids of a prompt, none of the empty text.
+
+        ``special_tokens``: a raw text gets those that the tokenizer adds, as in generation.
+        """
+        ...
+
+    async def token_strings(self, token_ids: Sequence[int]) -> list[str]:
+        """Each token as the vocabulary spells it."""
+        ...
+
+    async def detokenize(self, token_ids: Sequence[int]) -> str:
+        """The text of ids, special tokens included."""
         ...

@@ -52,6 +52,16 @@ class Busy(EngineError):
         return Busy, (self.message, self.retry_after)
 
 
+class TimedOut(EngineError):
+    """The request's own timeout was over before its first token."""
+
+    def __init__(self) -> None:
+        super().__init__("The request's timeout was over before its answer began.")
+
+    def __reduce__(self) -> tuple[type[TimedOut], tuple[()]]:
+        return TimedOut, ()
+
+
 class Failed(EngineError):
     """The engine or the model failed; the message keeps the cause's own words."""
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import re
-from collections.abc import AsyncGenerator, Iterator, Sequence
+import math
+from collections.abc import AsyncGenerator, Sequence
 from typing import Literal
 
-from models.errors import Busy, EngineError, Failed, Invalid, TooLong
-from models.events import Event, Finished, FinishReason, Started, Text, Usage
-from models.request import ChatPrompt, GenerateRequest, Prompt, TokenPrompt
-from models.text.stop import StopMatcher
+from models.errors import Busy, EngineError, Failed, Invalid, TimedOut, TooLong
+from models.events import Event, Started, TokenLogprob, Usage
+from models.request import ChatPrompt, GenerateRequest, Prompt, TextPrompt, TokenPrompt
+from models.script import ScriptedChoice, spell, split
 
 Failure = Literal["invalid", "too_long", "busy", "failed", "crash"]
 
@@ -21,9 +21,11 @@ DEFAULT_TEXT = "The quick brown fox jumps over the lazy dog."
 class MockEngine:
     """Answers every prompt with the same pieces, one piece a token.
 
-    A piece's position in the script is its token id. With ``ignore_eos`` and below ``min_tokens``
-    the script starts over. ``failure`` happens before ``Started``, or after ``fail_after`` pieces
-    of each choice. ``live`` counts the requests that are being answered.
+    A piece's position in the script is its token id, its logprob 0; the pieces after it are the
+    likeliest ones beside it. With ``ignore_eos`` and below ``min_tokens`` the script starts over.
+    With ``follows_grammars`` the script is taken to match any grammar.
+    ``failure`` happens before ``Started``, or after ``fail_after`` pieces of each choice. ``live``
+    counts the requests that are being answered.
     """
 
     def __init__(
@@ -40,9 +42,11 @@ class MockEngine:
         retry_after: float = 1.0,
         max_context: int = 4096,
         cached_tokens: int = 0,
+        follows_grammars: bool = False,
     ) -> None:
         self.name = name
         self.max_context = max_context
+        self.follows_grammars = follows_grammars
         self.live = 0
         self.requests: list[GenerateRequest] = []
         self._pieces = tuple(pieces) if pieces is not None else split(text)
@@ -57,14 +61,18 @@ class MockEngine:
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
         """Yields the script as an ``LlmEngine``; ``n`` choices advance in turn."""
         self.requests.append(request)
-        prompt_tokens = count_tokens(request.prompt)
-        self._admit(prompt_tokens)
+        _check_scripted(request)
+        if request.grammar and not self.follows_grammars:
+            raise Invalid("The mock engine follows no grammars.", request.grammar.param)
+        pieces = _prompt_pieces(request)
+        self._admit(len(pieces))
         self.live += 1
+        ends = asyncio.get_running_loop().time() + (request.timeout_s or math.inf)
         try:
-            await asyncio.sleep(self._first_token_s)
+            await _sleep_until(ends, self._first_token_s)
             self._fail_at(None)
-            yield Started(prompt_tokens, self._cached_tokens)
-            async for event in self._answer(request, prompt_tokens):
+            yield _started(request, pieces, self._cached_tokens)
+            async for event in self._answer(request, len(pieces), ends):
                 yield event
         finally:
             self.live -= 1
@@ -76,11 +84,11 @@ class MockEngine:
             raise Busy("The model is answering as much as it can.", self._retry_after)
 
     async def _answer(
-        self, request: GenerateRequest, prompt_tokens: int
+        self, request: GenerateRequest, prompt_tokens: int, ends: float
     ) -> AsyncGenerator[Event, None]:
         usage = Usage(prompt_tokens, 0, self._cached_tokens)
         room = self.max_context - prompt_tokens
-        running = [_Choice(i, request, self._pieces, room, usage) for i in range(request.n)]
+        running = [ScriptedChoice(i, request, self._pieces, room, usage) for i in range(request.n)]
         for step in itertools.count():
             self._fail_at(step)
             for event in [event for choice in running for event in choice.advance()]:
@@ -88,7 +96,12 @@ class MockEngine:
             running = [choice for choice in running if not choice.finished]
             if not running:
                 return
-            await asyncio.sleep(self._inter_token_s)
+            try:
+                await _sleep_until(ends, self._inter_token_s)
+            except TimedOut:
+                for event in [event for choice in running for event in choice.expire()]:
+                    yield event
+                return
 
     def _fail_at(self, pieces: int | None) -> None:
         if self._failure is not None and pieces == self._fail_after:
@@ -106,73 +119,52 @@ class MockEngine:
         return errors[failure]
 
 
-class _Choice:
-    """One answer as it grows."""
-
-    def __init__(
-        self,
-        index: int,
-        request: GenerateRequest,
-        pieces: Sequence[str],
-        room: int,
-        usage: Usage,
-    ) -> None:
-        sampling = request.sampling
-        self._index = index
-        self._script = _script(pieces, len(pieces), sampling.min_tokens, sampling.ignore_eos)
-        self._limit = min(room, sampling.max_tokens or room)
-        self._min_tokens = sampling.min_tokens
-        self._stop_ids = frozenset(sampling.stop_token_ids)
-        self._matcher = StopMatcher(request.stop)
-        self._usage = usage
-        self._tokens = 0
-        self.finished = False
-
-    def advance(self) -> Iterator[Event]:
-        """The events of one more token."""
-        token, piece = next(self._script, (None, ""))
-        if token is None:
-            yield from self._finish(FinishReason.STOP)
-            return
-        self._tokens += 1
-        if token in self._stop_ids and self._tokens > self._min_tokens:
-            yield from self._finish(FinishReason.STOP, token)
-            return
-        yield from self._say(self._matcher.push(piece, armed=self._tokens > self._min_tokens))
-        if self._matcher.stop is not None:
-            yield from self._finish(FinishReason.STOP)
-        elif self._tokens == self._limit:
-            yield from self._finish(FinishReason.LENGTH)
-
-    def _say(self, text: str) -> Iterator[Event]:
-        if text:
-            yield Text(text, self._index)
-
-    def _finish(self, reason: FinishReason, stop_id: int | None = None) -> Iterator[Event]:
-        self.finished = True
-        yield from self._say(self._matcher.flush())
-        stop = self._matcher.stop
-        usage = Usage(self._usage.prompt_tokens, self._tokens, self._usage.cached_tokens)
-        reason = reason if stop is None else FinishReason.STOP
-        yield Finished(reason, usage, stop_id if stop is None else stop, self._index)
-
-
-def _script(
-    pieces: Sequence[str], length: int, min_tokens: int, endless: bool
-) -> Iterator[tuple[int, str]]:
-    again = itertools.cycle(enumerate(pieces))
-    return again if endless else itertools.islice(again, max(length, min_tokens))
-
-
-def split(text: str) -> tuple[str, ...]:
-    """Cuts text into words with the white space before them."""
-    return tuple(re.findall(r"\s*\S+|\s+$", text))
-
-
 def count_tokens(prompt: Prompt) -> int:
     """Words of a text or a chat, ids of a token prompt."""
+    return len(_words(prompt))
+
+
+def _words(prompt: Prompt) -> tuple[str, ...]:
     if isinstance(prompt, TokenPrompt):
-        return len(prompt.token_ids)
+        return tuple(f"<{token_id}>" for token_id in prompt.token_ids)
     if isinstance(prompt, ChatPrompt):
-        return sum(len(split(str(message.get("content")))) for message in prompt.messages)
-    return len(split(prompt.text))
+        contents = (str(message.get("content")) for message in prompt.messages)
+        return tuple(word for content in contents for word in split(content))
+    return split(prompt.text)
+
+
+def _prompt_pieces(request: GenerateRequest) -> tuple[str, ...]:
+    return _words(request.prompt)[-(request.truncate_prompt_tokens or 0) :]
+
+
+def _started(request: GenerateRequest, pieces: Sequence[str], cached: int) -> Started:
+    ids = tuple(range(len(pieces)))
+    starts = itertools.accumulate(map(len, pieces), initial=0)
+    logprobs = [
+        TokenLogprob(i, *spell(piece), 0.0 if i else None, rank=1 if i else None, offset=start)
+        for i, piece, start in zip(ids, pieces, starts, strict=False)
+    ]
+    text = "".join(pieces)
+    if isinstance(request.prompt, TextPrompt) and request.truncate_prompt_tokens is None:
+        text = request.prompt.text
+    return Started(
+        len(pieces),
+        cached,
+        text if request.echo else "",
+        ids if request.return_token_ids else (),
+        () if request.sampling.prompt_logprobs is None else tuple(logprobs),
+    )
+
+
+def _check_scripted(request: GenerateRequest) -> None:
+    for name in ("bad_words", "allowed_token_ids"):
+        if getattr(request.sampling, name):
+            raise Invalid(f"A scripted answer cannot heed {name}.", name)
+
+
+async def _sleep_until(ends: float, seconds: float) -> None:
+    """Sleeps for ``seconds``; raises ``TimedOut`` when it is ``ends`` on the loop's clock."""
+    left = ends - asyncio.get_running_loop().time()
+    await asyncio.sleep(min(seconds, max(left, 0.0)))
+    if left <= seconds:
+        raise TimedOut

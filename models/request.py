@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
-from models.errors import Invalid
+from models.errors import Invalid, TimedOut
 
 MAX_CHOICES = 128
 MAX_STOPS = 64
+MAX_LOGPROBS = 20
+MAX_BAD_WORDS = 256
+MAX_PRIORITY = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
     """How the next token of one sequence is chosen, and when it must end.
 
-    ``max_tokens=None`` means to the end of the context; ``temperature=0`` is greedy;
-    ``top_k=0``, ``top_p=1`` and ``min_p=0`` are off. ``seed=None`` draws one.
+    ``max_tokens=None`` means to the end of the context, 0 that the prompt is only looked at;
+    ``temperature=0`` is greedy; ``top_k=0``, ``top_p=1`` and ``min_p=0`` are off. ``seed=None``
+    draws one. ``logprobs`` and ``prompt_logprobs`` ask how likely each token was by the model
+    alone, before temperature and penalties, and for as many of the likeliest ones beside it.
+    No token but ``allowed_token_ids`` is ever sampled, nor any that would complete one of
+    ``bad_words``, as the tokenizer spells it with or without a space before it.
     """
 
     max_tokens: int | None = None
@@ -34,10 +41,14 @@ class SamplingParams:
     seed: int | None = None
     stop_token_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    allowed_token_ids: tuple[int, ...] | None = None
+    bad_words: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.max_tokens is not None:
-            _within("max_tokens", self.max_tokens, 1, math.inf)
+            _within("max_tokens", self.max_tokens, 0, math.inf)
         _within("min_tokens", self.min_tokens, 0, math.inf)
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise Invalid(
@@ -58,17 +69,43 @@ class SamplingParams:
             _within("seed", self.seed, -(2**63), 2**64 - 1)
         for token in self.stop_token_ids:
             _within("stop_token_ids", token, 0, math.inf)
+        for name in ("logprobs", "prompt_logprobs"):
+            if (top := getattr(self, name)) is not None:
+                _within(name, top, 0, MAX_LOGPROBS)
+        self._check_words()
+
+    def _check_words(self) -> None:
+        if self.allowed_token_ids is not None and not self.allowed_token_ids:
+            raise Invalid("allowed_token_ids must hold at least one token.", "allowed_token_ids")
+        for token in self.allowed_token_ids or ():
+            _within("allowed_token_ids", token, 0, math.inf)
+        if len(self.bad_words) > MAX_BAD_WORDS:
+            raise Invalid(f"At most {MAX_BAD_WORDS} bad words are allowed.", "bad_words")
+        if not all(word.strip() for word in self.bad_words):
+            raise Invalid("A bad word must not be empty.", "bad_words")
 
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """Messages for the model's chat template, as plain JSON values (``role``, ``content``, …)."""
+    """Messages for the model's chat template, as plain JSON values (``role``, ``content``, …).
+
+    ``tools`` are OpenAI's function tools, their names distinct; ``template_kwargs`` more variables
+    of the template. With ``continue_final_message`` the answer goes on with the last message.
+    """
 
     messages: tuple[Mapping[str, Any], ...]
+    tools: tuple[Mapping[str, Any], ...] = ()
+    documents: tuple[Mapping[str, Any], ...] = ()
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
 
     def __post_init__(self) -> None:
         if not self.messages:
             raise Invalid("messages must hold at least one message.", "messages")
+        if self.continue_final_message and self.add_generation_prompt:
+            message = "continue_final_message needs add_generation_prompt to be false."
+            raise Invalid(message, "continue_final_message")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,20 +131,79 @@ class TokenPrompt:
 Prompt = ChatPrompt | TextPrompt | TokenPrompt
 
 
+GrammarKind = Literal["json_object", "json_schema", "regex", "choice", "lark", "gbnf"]
+
+
+@dataclass(frozen=True, slots=True)
+class Grammar:
+    """What every answer must be, whole: an answer that ends with ``stop`` matches it.
+
+    ``source`` is the text of a JSON schema, a regular expression, a JSON array of strings to
+    choose from, or a grammar; it is not looked at for ``json_object``. ``param`` is blamed for a
+    grammar that cannot be compiled, as its caller spells it.
+    """
+
+    kind: GrammarKind
+    source: str = ""
+    param: str = "response_format"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChoice:
+    """Whether the answer may (``auto``) or must (``required``) call the prompt's tools.
+
+    ``name`` is the one function that a required call must be of. Without ``parallel`` there is at
+    most one call.
+    """
+
+    mode: Literal["auto", "required"] = "auto"
+    name: str | None = None
+    parallel: bool = True
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateRequest:
-    """One prompt, ``n`` choices of an answer to it. ``stop`` strings keep the caller's spelling."""
+    """One prompt, ``n`` choices of an answer to it. ``stop`` strings keep the caller's spelling.
+
+    ``echo`` and ``return_token_ids`` ask ``Started`` for the prompt's text and ids, and the latter
+    for the ids of the answer. ``include_stop`` leaves the stop in the text. Only the last
+    ``truncate_prompt_tokens`` of the prompt are read. After ``timeout_s`` seconds the answer ends
+    as it does at ``max_tokens``, or with ``TimedOut`` if it has not begun. Of requests that wait,
+    those with a lower ``priority`` go first, at one second of waiting a unit.
+    """
 
     id: str
     prompt: Prompt
     sampling: SamplingParams = field(default_factory=SamplingParams)
     stop: tuple[str, ...] = ()
     n: int = 1
+    grammar: Grammar | None = None
+    tool_choice: ToolChoice = ToolChoice()
+    echo: bool = False
+    return_token_ids: bool = False
+    include_stop: bool = False
+    skip_special_tokens: bool = True
+    truncate_prompt_tokens: int | None = None
+    timeout_s: float | None = None
+    priority: int = 0
 
     def __post_init__(self) -> None:
         _within("n", self.n, 1, MAX_CHOICES)
+        if self.truncate_prompt_tokens is not None:
+            _within("truncate_prompt_tokens", self.truncate_prompt_tokens, 1, math.inf)
+        if self.timeout_s is not None:
+            _within("timeout", self.timeout_s, 0, math.inf, open_below=True)
+        _within("priority", self.priority, -MAX_PRIORITY, MAX_PRIORITY)
         if len(self.stop) > MAX_STOPS:
             raise Invalid(f"At most {MAX_STOPS} stop sequences are allowed.", "stop")
+
+    def after(self, seconds: float) -> GenerateRequest:
+        """The same with so much less time. Raises ``TimedOut``."""
+        if self.timeout_s is None:
+            return self
+        if self.timeout_s <= seconds:
+            raise TimedOut
+        return replace(self, timeout_s=self.timeout_s - seconds)
 
 
 def _within(param: str, value: float, low: float, high: float, *, open_below: bool = False) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import aclosing
 from types import TracebackType
@@ -16,7 +16,7 @@ from types import TracebackType
 from models.answer import Answer, token_request
 from models.errors import Failed
 from models.events import Event
-from models.request import GenerateRequest
+from models.request import GenerateRequest, Prompt
 from models.text.pipeline import TextPipeline
 from models.token_engine import TokenEngine
 
@@ -64,6 +64,18 @@ class Scheduled:
         finally:
             cancel()
 
+    async def tokenize(self, prompt: Prompt, *, special_tokens: bool = True) -> tuple[int, ...]:
+        """See ``Tokenizes.tokenize``."""
+        return await asyncio.to_thread(self.text.tokenize, prompt, special_tokens=special_tokens)
+
+    async def token_strings(self, token_ids: Sequence[int]) -> list[str]:
+        """See ``Tokenizes.token_strings``."""
+        return await asyncio.to_thread(self.text.token_strings, token_ids)
+
+    async def detokenize(self, token_ids: Sequence[int]) -> str:
+        """See ``Tokenizes.detokenize``."""
+        return await asyncio.to_thread(self.text.detokenize, token_ids)
+
     def close(self) -> None:
         """Fails what still runs, and ends the engine's threads."""
         with self._closing:
@@ -74,7 +86,7 @@ class Scheduled:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
-        self.engine.stepper.close()
+        self.engine.close()
 
     def __enter__(self) -> Scheduled:
         return self

@@ -10,28 +10,35 @@ import asyncio
 import logging
 import time
 from collections import abc, deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from itertools import islice
 
 from models.errors import EngineError, Failed
 from models.events import FinishReason
 from models.metrics import LlmMetrics
 from models.schedule.blocks import BlockPool
 from models.schedule.plan import Scheduler
-from models.schedule.sequence import Chunk, Sequence
+from models.schedule.sequence import Chunk, Scores, Sequence
 from models.step.model import InFlight, StepModel
 
 logger = logging.getLogger("stepserve")
 
+WAIT_S = 0.02  # for late grammars, before others are asked whether they have come meanwhile
+
 
 @dataclass(slots=True)
 class Progress:
-    """What a step brought one sequence; empty while it waits, prefills, or after its end."""
+    """What a step brought one sequence; empty while it waits, prefills, or after its end.
+
+    ``scores``, if asked for, are of ``token_ids`` and of ``stop_id``.
+    """
 
     token_ids: tuple[int, ...] = ()
     finish: FinishReason | None = None
     stop_id: int | None = None  # the id that ended it, not among ``token_ids``
     error: EngineError | None = None
+    scores: tuple[Scores, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +107,10 @@ class Stepper:
         """
         try:
             self._launch(self._depth)
-            await self._collect()
+            if self._flying:
+                await self._collect(self._flying[0])
+            else:
+                await self._wait_for_grammars()
             self._launch(1)
         except Exception as error:  # a model's or our own: it fails this step's sequences only
             await self._fail(error)
@@ -124,33 +134,58 @@ class Stepper:
             launched = self._thread.submit(self.model.launch, chunks)
             self._flying.append(_Step(chunks, launched, time.monotonic()))
 
-    async def _collect(self) -> None:
-        if not self._flying:
-            return
-        step = self._flying[0]
-        waited = self._thread.submit(lambda: step.launched.result().tokens())
-        tokens = await asyncio.shield(asyncio.wrap_future(waited))
-        sampling = [chunk.sequence for chunk in step.chunks if chunk.samples]
-        if len(tokens) != len(sampling):
-            raise ValueError(f"the model made {len(tokens)} tokens for {len(sampling)} sequences")
+    async def _collect(self, step: _Step) -> None:
+        waited = self._thread.submit(_read, step)
+        tokens, scores = await asyncio.shield(asyncio.wrap_future(waited))
         self._measure(step)
-        for sequence, token in zip(sampling, tokens, strict=True):
-            if not sequence.ended:
-                self._apply(sequence, token)
+        sampled, scored = iter(tokens), iter(scores)
+        for chunk in step.chunks:
+            token = next(sampled) if chunk.samples else None
+            found = tuple(islice(scored, chunk.scores))
+            if not chunk.sequence.ended:
+                self._apply(chunk, token, found)
         self._flying.popleft()
 
-    def _apply(self, sequence: Sequence, token: int) -> None:
+    async def _wait_for_grammars(self) -> None:
+        """Lets one of those catch up without which there is nothing to compute."""
+        late = [s.constraint.ruling for s in self._scheduler.live if s.constraint and not s.ready]
+        if late:
+            rulings = [asyncio.wrap_future(ruling) for ruling in late]
+            await asyncio.wait(rulings, timeout=WAIT_S, return_when=asyncio.FIRST_COMPLETED)
+
+    def _apply(self, chunk: Chunk, token: int | None, scores: tuple[Scores, ...]) -> None:
+        count = len(chunk.targets)
+        chunk.sequence.prompt_scores.update(enumerate(scores[:count], chunk.start))
+        if token is not None:
+            self._take(chunk, token, scores[count:])
+
+    def _take(self, chunk: Chunk, token: int, scores: tuple[Scores, ...]) -> None:
+        sequence = chunk.sequence
         sequence.pending -= 1
-        sequence.tokens.append(token)
         progress = self._progress.setdefault(sequence, Progress())
+        ruling = chunk.ruling and chunk.ruling.result()
+        if ruling and ruling.error:
+            progress.error = ruling.error
+        elif sequence.sampling.max_tokens == 0:
+            progress.finish = FinishReason.LENGTH
+        elif ruling and ruling.finished and token not in sequence.stop_ids:
+            progress.finish = FinishReason.STOP
+        else:
+            progress.scores += scores
+            self._append(sequence, token, progress)
+        if progress.finish or progress.error:
+            self._end(sequence)
+
+    def _append(self, sequence: Sequence, token: int, progress: Progress) -> None:
+        sequence.tokens.append(token)
         if token in sequence.stop_ids:
             progress.finish, progress.stop_id = FinishReason.STOP, token
-        else:
-            progress.token_ids += (token,)
-            if len(sequence.tokens) >= sequence.max_length:
-                progress.finish = FinishReason.LENGTH
-        if progress.finish:
-            self._end(sequence)
+            return
+        progress.token_ids += (token,)
+        if len(sequence.tokens) >= sequence.max_length:
+            progress.finish = FinishReason.LENGTH
+        elif sequence.constraint:
+            sequence.constraint.advance(token)
 
     def _end(self, sequence: Sequence) -> None:
         self._release(self._scheduler.remove(sequence))
@@ -199,3 +234,21 @@ class Stepper:
             sequences=len(step.chunks),
             tokens=sum(chunk.count for chunk in step.chunks),
         )
+
+
+def _read(step: _Step) -> tuple[list[int], list[Scores]]:
+    """Waits for a step; what it sampled, and what it scored if anybody asked.
+
+    By then it is known what grammars say of the tokens: a model may not ask.
+    """
+    flight = step.launched.result()
+    tokens = flight.tokens()
+    samples = sum(chunk.samples for chunk in step.chunks)
+    asked = sum(chunk.scores for chunk in step.chunks)
+    if len(tokens) != samples:
+        raise ValueError(f"the model made {len(tokens)} tokens for {samples} sequences")
+    scores = flight.scores() if asked else []
+    if len(scores) != asked:
+        raise ValueError(f"the model scored {len(scores)} tokens of {asked}")
+    wait([chunk.ruling for chunk in step.chunks if chunk.ruling])
+    return tokens, scores

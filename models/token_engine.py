@@ -9,17 +9,18 @@ import asyncio
 import logging
 import secrets
 import time
-from collections import deque
+from collections import abc, deque
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from models.errors import Busy, Failed, Invalid, TooLong
+from models.constrain.grammars import Grammars
+from models.errors import Busy, Failed, Invalid, TimedOut, TooLong
 from models.events import FinishReason
 from models.metrics import LlmMetrics
-from models.request import SamplingParams
+from models.request import Grammar, SamplingParams
 from models.schedule.admission import Admission, Place
-from models.schedule.sequence import Sequence
+from models.schedule.sequence import Constraint, Scores, Sequence
 from models.stepper import Progress, Stepper
 
 logger = logging.getLogger("stepserve")
@@ -27,21 +28,32 @@ logger = logging.getLogger("stepserve")
 
 @dataclass(frozen=True, slots=True)
 class TokenRequest:
-    """A prompt of token ids, ``n`` choices of an answer, and the ids that end one."""
+    """A prompt of token ids, ``n`` choices of an answer, and the ids that end one.
+
+    ``bad_words`` are those of ``sampling`` as tokens; see ``GenerateRequest`` for the last two.
+    """
 
     id: str
     token_ids: tuple[int, ...]
     sampling: SamplingParams
     stop_ids: frozenset[int]
     n: int = 1
+    grammar: Grammar | None = None
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    timeout_s: float | None = None
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The first step of the request is done; token counts of its prompt."""
+    """The first step of the request is done; token counts of its prompt.
+
+    ``scores``, if asked for, are of all prompt tokens but the first.
+    """
 
     prompt_tokens: int
     cached_tokens: int
+    scores: tuple[Scores, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +61,22 @@ class Tokens:
     """More tokens of one choice: all that is ready. The last one has ``finish``.
 
     ``stop_id`` ended the choice: it is not among ``token_ids`` but was generated all the same.
+    ``scores``, if asked for, are of ``token_ids`` and of ``stop_id``.
     """
 
     choice: int
     token_ids: tuple[int, ...]
     finish: FinishReason | None = None
     stop_id: int | None = None
+    scores: tuple[Scores, ...] = ()
+
+    def after(self, earlier: Tokens) -> Tokens:
+        """Those and these in one."""
+        return replace(
+            self,
+            token_ids=earlier.token_ids + self.token_ids,
+            scores=earlier.scores + self.scores,
+        )
 
 
 class Steps(Protocol):
@@ -74,33 +96,29 @@ class TokenEngine:
         steps: Steps,
         admission: Admission,
         metrics: LlmMetrics,
+        grammars: Grammars | None = None,
     ) -> None:
         self.stepper = stepper
         self.steps = steps
         self.admission = admission
         self.metrics = metrics
         self.max_context = stepper.model.capacity.max_context
+        self._grammars = grammars
         self._answers: dict[str, _Answer] = {}
 
     async def generate(self, request: TokenRequest) -> AsyncGenerator[Admitted | Tokens, None]:
         """Yields ``Admitted``, then each choice's ``Tokens`` up to its ``finish``.
 
         Steps go on however slowly this is read. Raises ``EngineError``; closing it frees all that
-        the request held.
+        the request held. A timeout ends it by ``LENGTH``, or ``TimedOut`` before its first token.
         """
         if len(request.token_ids) >= self.max_context:
             raise TooLong(len(request.token_ids), self.max_context)
-        vocabulary = self.stepper.model.capacity.vocab_size
-        if (largest := max(request.token_ids)) >= vocabulary:
-            raise Invalid(
-                f"Token id {largest} is outside the model's {vocabulary} tokens.", "prompt"
-            )
+        self._check_known(request.token_ids, "prompt")
+        self._check_known(request.sampling.allowed_token_ids or (0,), "allowed_token_ids")
         if request.n > self.admission.max_running + self.admission.max_waiting:
             raise Invalid(f"n={request.n} is more than this server can ever take.", "n")
-        if request.id in self._answers:
-            raise Failed(f"A request with the id {request.id} is already running.")
-        answer = self._enter(request)
-        self._answers[request.id] = answer
+        answer = await self._enter(request)
         try:
             async for item in answer.items():
                 yield item
@@ -108,20 +126,52 @@ class TokenEngine:
             del self._answers[request.id]
             answer.close()
 
-    def _enter(self, request: TokenRequest) -> _Answer:
+    async def _enter(self, request: TokenRequest) -> _Answer:
+        """Takes the places first: a request that is turned away costs nothing more."""
+        places = self._places(request)
         try:
-            places = self.admission.enter(request.n, len(request.token_ids))
+            constraints = await self._constraints(request)
+            if request.id in self._answers:
+                raise Failed(f"A request with the id {request.id} is already running.")
+        except BaseException:
+            for place in places:
+                self.admission.leave(place)
+            raise
+        answer = self._answers[request.id] = _Answer(self, request, places, constraints)
+        self.observe()
+        return answer
+
+    def _check_known(self, token_ids: tuple[int, ...], param: str) -> None:
+        vocabulary = self.stepper.model.capacity.vocab_size
+        if (largest := max(token_ids)) >= vocabulary:
+            message = f"Token id {largest} is outside the model's {vocabulary} tokens."
+            raise Invalid(message, param)
+
+    def _places(self, request: TokenRequest) -> list[Place]:
+        try:
+            return self.admission.enter(request.n, len(request.token_ids), request.priority)
         except Busy:
             self.metrics.rejected()
             raise
-        answer = _Answer(self, request, places)
-        self.observe()
-        return answer
+
+    async def _constraints(self, request: TokenRequest) -> abc.Sequence[Constraint | None]:
+        grammar = request.grammar
+        if grammar is None:
+            return [None] * request.n
+        if self._grammars is None:
+            raise Invalid("This model follows no grammars.", grammar.param)
+        return await self._grammars.start(grammar, request.stop_ids, request.n)
 
     def stop_choice(self, request_id: str, choice: int) -> None:
         """Ends one choice whose text matched a stop downstream. Idempotent."""
         if answer := self._answers.get(request_id):
             answer.lives[choice].stop()
+
+    def close(self) -> None:
+        """Ends the threads of the model and of grammars, after what they are doing."""
+        self.stepper.close()
+        if self._grammars:
+            self._grammars.close()
 
     def observe(self) -> None:
         """Tells the metrics what the engine holds now."""
@@ -137,25 +187,39 @@ class TokenEngine:
 class _Answer:
     """The choices of one request, and what they produced that was not read yet."""
 
-    def __init__(self, engine: TokenEngine, request: TokenRequest, places: list[Place]) -> None:
+    def __init__(
+        self,
+        engine: TokenEngine,
+        request: TokenRequest,
+        places: list[Place],
+        constraints: abc.Sequence[Constraint | None],
+    ) -> None:
         self._ready: deque[Tokens | Exception] = deque()
         self._wake = asyncio.Event()
         self._unfinished = request.n
+        self._begun = False
+        self._timer: asyncio.TimerHandle | None = None
+        if request.timeout_s is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(request.timeout_s, self._expire)
+        sequences = [
+            _sequence(request, choice, engine.max_context, constraint)
+            for choice, constraint in enumerate(constraints)
+        ]
         self.lives = [
-            _Life(engine, self, choice, _sequence(request, choice, engine.max_context), place)
-            for choice, place in enumerate(places)
+            _Life(engine, self, choice, *its)
+            for choice, its in enumerate(zip(sequences, places, strict=True))
         ]
 
     async def items(self) -> AsyncGenerator[Admitted | Tokens, None]:
-        first = True
         while self._unfinished:
             await self._wake.wait()
             self._wake.clear()
             for item in self._take():
                 if isinstance(item, Exception):
                     raise item
-                if first:
-                    first = False
+                if not self._begun:
+                    self._begun = True
                     yield self._admitted()
                 self._unfinished -= item.finish is not None
                 yield item
@@ -165,23 +229,43 @@ class _Answer:
         self._wake.set()
 
     def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
         for life in self.lives:
             life.end(FinishReason.CANCELLED)
 
     def _admitted(self) -> Admitted:
         first = self.lives[0].sequence
-        return Admitted(first.prompt_length, first.cached or 0)
+        scores = first.prompt_scores
+        listed = () if first.unscored else tuple(scores[i] for i in range(len(scores)))
+        return Admitted(first.prompt_length, first.cached or 0, listed)
+
+    def _expire(self) -> None:
+        if self._begun or (self._ready and not self._held):
+            for life in self.lives:
+                life.expire()
+        else:
+            self._ready.clear()
+            self.put(TimedOut())
+            self.close()
+
+    @property
+    def _held(self) -> bool:
+        """Whether other choices are ready while the first still goes through their prompt."""
+        first = self.lives[0].sequence
+        return first.unscored and not first.ended
 
     def _take(self) -> list[Tokens | Exception]:
         """What is ready; all tokens of a choice as one item."""
+        if self._held:
+            return [item for item in self._ready if isinstance(item, Exception)]
         merged: dict[int, Tokens] = {}
         ready, self._ready = self._ready, deque()
         for item in ready:
             if isinstance(item, Exception):
                 return [*merged.values(), item]
-            if earlier := merged.get(item.choice):
-                item = replace(item, token_ids=earlier.token_ids + item.token_ids)
-            merged[item.choice] = item
+            earlier = merged.get(item.choice)
+            merged[item.choice] = item.after(earlier) if earlier else item
         return list(merged.values())
 
 
@@ -215,6 +299,12 @@ class _Life:
             self.end(FinishReason.STOP)
             self._answer.put(Tokens(self._choice, (), FinishReason.STOP))
 
+    def expire(self) -> None:
+        """The request's time is over."""
+        if not self._over:
+            self.end(FinishReason.LENGTH)
+            self._answer.put(Tokens(self._choice, (), FinishReason.LENGTH))
+
     def end(self, reason: FinishReason) -> None:
         """Frees everything now, and records why. Only the first call counts."""
         if self._over:
@@ -242,10 +332,18 @@ class _Life:
             if progress.finish:
                 self.end(progress.finish)
             self._answer.put(
-                Tokens(self._choice, progress.token_ids, progress.finish, progress.stop_id)
+                Tokens(
+                    self._choice,
+                    progress.token_ids,
+                    progress.finish,
+                    progress.stop_id,
+                    progress.scores,
+                )
             )
 
     def _time(self, count: int) -> None:
+        if not count:
+            return  # a grammar's end, by a token that does not count
         now = time.monotonic()
         self._engine.metrics.generated(count)
         if self._latest is None:
@@ -277,10 +375,13 @@ class _Life:
         self._answer.put(Failed(f"The request failed: {error!r}"))
 
 
-def _sequence(request: TokenRequest, choice: int, max_context: int) -> Sequence:
+def _sequence(
+    request: TokenRequest, choice: int, max_context: int, constraint: Constraint | None
+) -> Sequence:
     sampling = request.sampling
     length = len(request.token_ids)
-    limit = max_context if sampling.max_tokens is None else length + sampling.max_tokens
+    # With max_tokens 0 one token is sampled, and dropped: that is how a prompt gets computed.
+    limit = max_context if sampling.max_tokens is None else length + max(sampling.max_tokens, 1)
     seed = secrets.randbits(64) if sampling.seed is None else sampling.seed + choice
     return Sequence(
         id=f"{request.id}/{choice}",
@@ -289,4 +390,7 @@ def _sequence(request: TokenRequest, choice: int, max_context: int) -> Sequence:
         stop_ids=request.stop_ids,
         max_length=min(limit, max_context),
         seed=seed % 2**64,
+        constraint=constraint,
+        scores_prompt=sampling.prompt_logprobs is not None and choice == 0,
+        bad_words=request.bad_words,
     )

@@ -26,9 +26,22 @@ ALLOWED: dict[str, set[str]] = {
     "models.embedding": {"models.errors", "models.request"},
     "models.schedule": TYPES,
     "models.text": TYPES,
+    "models.constrain": {*TYPES, "models.text.pipeline", "models.schedule.sequence"},
     "models.step": {"models.schedule.sequence", "models.errors"},
     "models": {"configs.", "models."},
     "deployments.openai": {"models.errors", "models.request", "models.events", "models.embedding"},
+    "deployments.responses": {
+        "models.errors",
+        "models.request",
+        "models.events",
+        "deployments.openai",
+    },
+    "deployments.anthropic": {
+        "models.errors",
+        "models.request",
+        "models.events",
+        "deployments.openai",
+    },
     "deployments": {"configs.", "models.", "deployments."},
 }
 SEE_STEPS = {"models.build", "models.scheduled", "models.stepper", "models.token_engine"}
@@ -38,8 +51,11 @@ FORBIDDEN: dict[str, set[str]] = {
     "models": {"ray", "starlette", "fastapi"},
     "models.schedule": {*HEAVY, "ray", "pydantic", "tokenizers", "numpy"},
     "models.text": {*HEAVY, "ray", "pydantic"},
+    "models.constrain": {*HEAVY, "ray", "pydantic"},
     "deployments": HEAVY,
     "deployments.openai": {*HEAVY, "ray"},
+    "deployments.anthropic": {*HEAVY, "ray"},
+    "deployments.responses": {*HEAVY, "ray"},
 }
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from deployments.openai.errors import invalid, validation_error
-from deployments.openai.parameters import unsupported
-from models.request import GenerateRequest, Prompt, SamplingParams
+from deployments.openai.form import Shown
+from models.request import GenerateRequest, Grammar, Prompt, SamplingParams, TextPrompt
 
 # Wide enough for every seed, narrow enough for every later conversion.
 Integer = Annotated[int, Field(ge=-(2**63), lt=2**64)]
@@ -27,6 +27,7 @@ SAMPLING = (
     "repetition_penalty",
     "seed",
     "ignore_eos",
+    "prompt_logprobs",
 )
 
 
@@ -61,16 +62,29 @@ class GenerationBody(BaseModel):
     min_tokens: Integer | None = None
     stop_token_ids: list[Integer] | None = None
     ignore_eos: bool | None = None
+    prompt_logprobs: Integer | None = None
+    allowed_token_ids: list[Integer] | None = None
+    bad_words: list[str] | None = None
+    return_token_ids: bool | None = None
+    include_stop_str_in_output: bool | None = None
+    skip_special_tokens: bool | None = None
+    truncate_prompt_tokens: Integer | None = None
+    timeout: float | None = None
+    priority: Integer | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One HTTP request: a prompt or several, each with ``n`` choices."""
+    """One HTTP request: a prompt or several, each with ``n`` choices to generate.
+
+    Only the ``best`` ones of those are shown, if that is not None.
+    """
 
     model: str
     requests: tuple[GenerateRequest, ...]
     stream: bool
-    include_usage: bool
+    shown: Shown
+    best: int | None = None
 
     @property
     def n(self) -> int:
@@ -90,27 +104,52 @@ def validated(model: type[Body], data: Mapping[str, Any]) -> Body:
 
 
 def make_call(
-    body: GenerationBody, id: str, prompts: Iterable[Prompt], max_tokens: int | None
+    body: GenerationBody,
+    id: str,
+    prompts: Iterable[Prompt],
+    max_tokens: int | None,
+    *,
+    grammar: Grammar | None = None,
+    logprobs: int | None = None,
+    echo: bool = False,
+    best_of: int | None = None,
 ) -> Call:
     """Raises ``ApiError`` or ``Invalid``; request ids are ``id`` and the prompt's position."""
-    sampling = _sampling(body, max_tokens)
-    requests = tuple(
-        GenerateRequest(
-            id=f"{id}-{i}",
-            prompt=prompt,
-            sampling=sampling,
-            stop=tuple(body.stop or ()),
-            n=1 if body.n is None else body.n,
-        )
-        for i, prompt in enumerate(prompts)
+    shown = _shown(body, logprobs, echo)
+    n = 1 if body.n is None else body.n
+    sampling = _sampling(body, max_tokens, shown, ranks=best_of is not None)
+    wish = GenerateRequest(
+        id=id,
+        prompt=TextPrompt(""),
+        sampling=sampling,
+        stop=tuple(body.stop or ()),
+        n=n if best_of is None else best_of,
+        grammar=grammar,
+        echo=echo,
+        return_token_ids=shown.token_ids or shown.running_usage,
+        include_stop=bool(body.include_stop_str_in_output),
+        skip_special_tokens=body.skip_special_tokens is not False,
+        truncate_prompt_tokens=body.truncate_prompt_tokens,
+        timeout_s=body.timeout,
+        priority=body.priority or 0,
     )
-    return Call(body.model, requests, bool(body.stream), _include_usage(body))
+    requests = (replace(wish, id=f"{id}-{i}", prompt=one) for i, one in enumerate(prompts))
+    best = None if best_of is None else n
+    return Call(body.model, tuple(requests), bool(body.stream), shown, best)
 
 
-def _sampling(body: GenerationBody, max_tokens: int | None) -> SamplingParams:
+def _sampling(
+    body: GenerationBody, max_tokens: int | None, shown: Shown, *, ranks: bool
+) -> SamplingParams:
     given = {name: getattr(body, name) for name in SAMPLING}
+    if shown.echo and shown.logprobs is not None:
+        given["prompt_logprobs"] = max(shown.logprobs, body.prompt_logprobs or 0)
+    allowed = body.allowed_token_ids
     return SamplingParams(
         max_tokens=max_tokens,
+        logprobs=0 if ranks and shown.logprobs is None else shown.logprobs,
+        allowed_token_ids=tuple(allowed) if allowed else None,
+        bad_words=tuple(body.bad_words or ()),
         top_k=0 if body.top_k in (None, -1) else body.top_k,
         logit_bias=_logit_bias(body.logit_bias or {}),
         stop_token_ids=tuple(body.stop_token_ids or ()),
@@ -126,13 +165,19 @@ def _logit_bias(biases: Mapping[str, float]) -> dict[int, float]:
     return {int(token): bias for token, bias in biases.items()}
 
 
-def _include_usage(body: GenerationBody) -> bool:
-    options = body.stream_options
-    if options is None:
-        return False
-    if not body.stream:
+def _shown(body: GenerationBody, logprobs: int | None, echo: bool) -> Shown:
+    options = body.stream_options or StreamOptions()
+    if body.stream_options is not None and not body.stream:
         message = "The 'stream_options' parameter is only allowed when 'stream' is enabled."
         raise invalid(message, "stream_options")
-    if options.continuous_usage_stats:
-        raise unsupported("stream_options.continuous_usage_stats")
-    return bool(options.include_usage)
+    if body.prompt_logprobs is not None and body.stream:
+        message = "'prompt_logprobs' cannot be used with 'stream'."
+        raise invalid(message, "prompt_logprobs", "invalid_parameter_combination")
+    return Shown(
+        usage=bool(options.include_usage),
+        running_usage=bool(options.continuous_usage_stats),
+        echo=echo,
+        logprobs=logprobs,
+        prompt_logprobs=body.prompt_logprobs,
+        token_ids=bool(body.return_token_ids),
+    )

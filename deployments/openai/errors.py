@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 from starlette.responses import Response
 
-from models.errors import Busy, EngineError, Invalid, TooLong
+from models.errors import Busy, EngineError, Invalid, TimedOut, TooLong
 
 # What pydantic wanted, in JSON's words.
 WANTED = {
@@ -82,6 +82,8 @@ def engine_error(error: EngineError, prompt_param: str) -> ApiError:
         return invalid(error.message, error.param)
     if isinstance(error, Busy):
         return busy(error.message, error.retry_after)
+    if isinstance(error, TimedOut):
+        return server_error(504, error.message, "timeout", x_should_retry="false")
     return server_error(500, error.message)
 
 

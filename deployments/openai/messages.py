@@ -77,6 +77,13 @@ def _check_tool_calls(calls: Any, at: Location) -> None:
         if not isinstance(call, dict):
             raise _wrong_type("an object", call, (*at, i))
         _check_function(call.get("function"), (*at, i, "function"))
+        if not isinstance(call.get("id"), str):
+            raise _wrong_type("a string", call.get("id"), (*at, i, "id"))
+        if call.get("type", "function") != "function":
+            message = (
+                f"Invalid value for '{spell((*at, i, 'type'))}': only 'function' is supported."
+            )
+            raise invalid(message, spell((*at, i, "type")), "unsupported_value")
 
 
 def _check_function(function: Any, at: Location) -> None:

@@ -14,9 +14,8 @@ from deployments.openai.errors import ApiError, invalid, unknown
 # Nothing in the answer depends on these.
 HARMLESS = frozenset(
     {
+        "guided_decoding_backend",
         "metadata",
-        "parallel_tool_calls",
-        "priority",
         "prompt_cache_key",
         "prompt_cache_options",
         "prompt_cache_retention",
@@ -34,27 +33,13 @@ EMPTY: tuple[Any, ...] = ([], {})
 
 # The values that ask for what is done anyway, of parameters that are not supported.
 NEUTRAL: Mapping[str, Collection[Any]] = {
-    "add_generation_prompt": (True,),
-    "allowed_token_ids": EMPTY,
-    "bad_words": EMPTY,
     "cache_salt": NOTHING,
-    "continue_final_message": (False,),
     "early_stopping": (False,),
-    "echo": (False,),
-    "guided_choice": EMPTY,
-    "guided_grammar": NOTHING,
-    "guided_json": NOTHING,
-    "guided_regex": NOTHING,
-    "include_stop_str_in_output": (False,),
+    "guided_whitespace_pattern": NOTHING,
     "length_penalty": (1,),
     "logits_processors": EMPTY,
-    "prompt_logprobs": NOTHING,
-    "return_token_ids": (False,),
     "return_tokens_as_token_ids": (False,),
-    "skip_special_tokens": (True,),
     "spaces_between_special_tokens": (True,),
-    "structured_outputs": EMPTY,
-    "truncate_prompt_tokens": NOTHING,
     "use_beam_search": (False,),
     "verbosity": ("medium",),
 }
@@ -64,37 +49,35 @@ CHAT_NEUTRAL: Mapping[str, Collection[Any]] = {
     "add_special_tokens": (False,),
     "audio": NOTHING,
     "chat_template": NOTHING,
-    "chat_template_kwargs": EMPTY,
-    "documents": EMPTY,
+    "echo": (False,),
     "function_call": ("none", "auto"),
     "functions": EMPTY,
-    "logprobs": (False,),
     "modalities": (["text"],),
     "moderation": NOTHING,
     "prediction": NOTHING,
-    "reasoning_effort": ("none",),
-    "response_format": ({"type": "text"},),
-    "tool_choice": ("none", "auto"),
-    "tools": EMPTY,
-    "top_logprobs": (0,),
     "web_search_options": NOTHING,
 }
 
 COMPLETIONS_NEUTRAL: Mapping[str, Collection[Any]] = {
     **NEUTRAL,
+    "add_generation_prompt": (True,),
     "add_special_tokens": (True,),
-    "logprobs": NOTHING,
-    "response_format": ({"type": "text"},),
+    "continue_final_message": (False,),
+    "parallel_tool_calls": (True, False),
     "suffix": ("",),
 }
 
 
-def check_extras(extras: Mapping[str, Any], neutral: Mapping[str, Collection[Any]]) -> None:
+def check_extras(
+    extras: Mapping[str, Any],
+    neutral: Mapping[str, Collection[Any]],
+    harmless: Collection[str] = HARMLESS,
+) -> None:
     """Raises ``ApiError`` for the first parameter that may not be passed over."""
     for name, value in extras.items():
         if name in neutral:
             _check_neutral(name, value, neutral[name])
-        elif name not in HARMLESS:
+        elif name not in harmless:
             raise unknown(name)
 
 

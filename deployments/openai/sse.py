@@ -23,6 +23,11 @@ def event(data: Any) -> bytes:
     return f"data: {dumps(data)}\n\n".encode()
 
 
+def named_event(name: str, data: Any) -> bytes:
+    """One whole event that also says what it is."""
+    return f"event: {name}\ndata: {dumps(data)}\n\n".encode()
+
+
 def error_event(error: ApiError) -> bytes:
     """The last event of a stream that broke: SDKs raise at it."""
     return event(error.body)

@@ -1,8 +1,14 @@
-"""How much a replica takes on: who runs, who waits, who is turned away. Loop-bound, no locks."""
+"""How much a replica takes on: who runs, who waits, who is turned away. Loop-bound, no locks.
+
+Those who wait are ordered by arrival plus one second for each unit of ``priority``. So a lower
+value goes first, equals keep their order, and nobody is overtaken by what arrives later than the
+difference of the two priorities in seconds: with bounded priorities nobody starves.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import bisect
 import math
 import time
 from collections import deque
@@ -11,6 +17,7 @@ from dataclasses import dataclass, field
 from models.errors import Busy
 
 _WINDOW_S = 30.0
+PRIORITY_S = 1.0  # of waiting, that one unit of priority is worth
 
 
 @dataclass(slots=True, eq=False)
@@ -18,6 +25,7 @@ class Place:
     """One sequence's place: first in the queue, then among the running."""
 
     tokens: int  # prompt tokens it brings to the queue
+    due: float  # its rank in the queue: when it arrived, in seconds, shifted by its priority
     turn: asyncio.Future[None] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
@@ -41,14 +49,14 @@ class Admission:
         self.max_waiting_tokens = max_waiting_tokens
         self.running = 0
         self.waiting_tokens = 0
-        self._queue: deque[Place] = deque()
+        self._queue: list[Place] = []  # by ``due``
         self._finished: deque[float] = deque(maxlen=4096)  # when places became free lately
 
     @property
     def waiting(self) -> int:
         return len(self._queue)
 
-    def enter(self, count: int, prompt_tokens: int) -> list[Place]:
+    def enter(self, count: int, prompt_tokens: int, priority: int = 0) -> list[Place]:
         """Places for ``count`` sequences over one prompt, in the queue until their turns come.
 
         Raises ``Busy`` when they would be too many to wait, and then takes none.
@@ -58,8 +66,10 @@ class Admission:
             raise self._busy(f"{self.waiting} requests are waiting")
         if self.waiting and self.waiting_tokens + prompt_tokens > self.max_waiting_tokens:
             raise self._busy(f"{self.waiting_tokens} prompt tokens are waiting")
-        places = [Place(0 if index else prompt_tokens) for index in range(count)]
-        self._queue.extend(places)
+        due = time.monotonic() + PRIORITY_S * priority
+        places = [Place(0 if index else prompt_tokens, due) for index in range(count)]
+        for place in places:
+            bisect.insort(self._queue, place, key=lambda waiting: waiting.due)
         self.waiting_tokens += prompt_tokens
         self._advance()
         return places
@@ -90,7 +100,7 @@ class Admission:
 
     def _advance(self) -> None:
         while self._queue and self.running < self.max_running:
-            place = self._queue.popleft()
+            place = self._queue.pop(0)
             self.waiting_tokens -= place.tokens
             self.running += 1
             place.turn.set_result(None)

@@ -64,7 +64,7 @@ class BlockPool:
         """
         assert not sequence.blocks
         assert sequence.pending == 0
-        found, node = self._match(sequence.tokens)
+        found, node = self._match(sequence)
         revived = sum(block in self._idle for block in found)
         if self.needed(sequence.length) - len(found) > self.free - revived:
             return False
@@ -109,11 +109,12 @@ class BlockPool:
         assert self.free == self.count, f"{self.used} of {self.count} blocks leaked"
         assert len(self._known) == len(self._idle), "prefixes and idle blocks differ"
 
-    def _match(self, tokens: list[int]) -> tuple[list[int], int]:
+    def _match(self, sequence: Sequence) -> tuple[list[int], int]:
         found: list[int] = []
         node = _ROOT
-        if not self.prefix_cache:
+        if not self.prefix_cache or sequence.unscored:
             return found, node
+        tokens = sequence.tokens
         size = self.block_size
         for start in range(0, len(tokens) - size, size):  # one token is always left to compute
             block = self._known.get((node, tuple(tokens[start : start + size])))

@@ -11,6 +11,9 @@ from collections import abc
 from models.schedule.blocks import BlockPool
 from models.schedule.sequence import Chunk, Sequence
 
+# Each takes a row of logits as wide as the vocabulary.
+SCORED_TOKENS = 256
+
 
 class Scheduler:
     """Live sequences in order of arrival, the blocks and the slots they hold."""
@@ -46,23 +49,19 @@ class Scheduler:
     def plan(self) -> tuple[list[Chunk], list[int]]:
         """The next step's chunks, and the slots whose sequences were preempted for it."""
         preempted: list[int] = []
-        running = [s for s in self.live if s.slot is not None and s.length < s.max_length]
+        running = [s for s in self.live if s.slot is not None and _may_go_on(s)]
         running = [s for s in running if self._room(s, preempted)]
         running = [s for s in running if s.slot is not None]
         running.sort(key=lambda s: s.length - s.computed > 1)
-        chunks: list[Chunk] = []
-        budget = self.step_tokens
+        budget = _Budget(self.step_tokens)
         for sequence in running:
-            chunks.append(self._chunk(sequence, budget))
-            budget -= chunks[-1].count
-            if budget == 0:
-                return chunks, preempted
-        for sequence in [s for s in self.live if s.slot is None]:
-            if budget == 0 or not self._admit(sequence):
+            if budget.of(sequence):
+                budget.spend(self._chunk(sequence, budget.of(sequence)))
+        for sequence in [s for s in self.live if s.slot is None and s.ready]:
+            if not budget.of(sequence) or not self._admit(sequence):
                 break  # in order of arrival: nobody overtakes the one that does not fit
-            chunks.append(self._chunk(sequence, budget, admitted=True))
-            budget -= chunks[-1].count
-        return chunks, preempted
+            budget.spend(self._chunk(sequence, budget.of(sequence), admitted=True))
+        return budget.chunks, preempted
 
     def _room(self, sequence: Sequence, preempted: list[int]) -> bool:
         """Makes blocks for all tokens of a running sequence, at the cost of younger ones only."""
@@ -98,6 +97,7 @@ class Scheduler:
         known = tuple(sequence.tokens[start:end])
         sequence.computed = end
         samples = end == sequence.length
+        constraint = sequence.constraint if samples else None
         sequence.pending += samples
         self.pool.register(sequence)
         return Chunk(
@@ -110,4 +110,37 @@ class Scheduler:
             slot=sequence.slot,
             blocks=tuple(sequence.blocks[: self.pool.needed(end)]),
             history=tuple(sequence.tokens[:end]) if admitted else None,
+            ruling=constraint.ruling if constraint else None,
+            targets=_targets(sequence, start, end),
+            banned=sequence.banned() if samples else (),
         )
+
+
+class _Budget:
+    """What is left of a step, and the chunks that took the rest."""
+
+    def __init__(self, tokens: int) -> None:
+        self.chunks: list[Chunk] = []
+        self._tokens = tokens
+        self._scored = SCORED_TOKENS
+
+    def of(self, sequence: Sequence) -> int:
+        """Tokens that a sequence may compute."""
+        return min(self._tokens, self._scored) if sequence.unscored else self._tokens
+
+    def spend(self, chunk: Chunk) -> None:
+        self.chunks.append(chunk)
+        self._tokens -= chunk.count
+        self._scored -= len(chunk.targets)
+
+
+def _may_go_on(sequence: Sequence) -> bool:
+    known = sequence.ready and not (sequence.pending and sequence.watched)
+    return known and sequence.length < sequence.max_length
+
+
+def _targets(sequence: Sequence, start: int, end: int) -> tuple[int, ...]:
+    """The prompt's tokens behind inputs ``[start, end)``, as far as they are to be scored."""
+    if not sequence.unscored:
+        return ()
+    return tuple(sequence.tokens[start + 1 : min(end + 1, sequence.prompt_length)])

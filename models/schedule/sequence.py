@@ -2,9 +2,54 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
+from models.errors import EngineError
 from models.request import SamplingParams
+
+
+class Scores(NamedTuple):
+    """How likely the model held one token, before anything was made of its logits.
+
+    Natural logarithms of the softmax; ``rank`` 1 is the likeliest; ``top`` falls.
+    """
+
+    logprob: float
+    rank: int
+    top: tuple[tuple[int, float], ...] = ()  # token ids and their logarithms
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """What a grammar says of one sequence's next token.
+
+    Bit ``t % 8`` of ``allowed[t // 8]`` tells whether token t may come; some may. Once the answer
+    is ``finished`` or there is an ``error``, whatever is sampled is only the sign of its end.
+    """
+
+    allowed: bytes
+    finished: bool = False
+    error: EngineError | None = None
+
+
+class Constraint(Protocol):
+    """A grammar that one sequence follows. A sequence with one is not planned while pending."""
+
+    @property
+    def ruling(self) -> Future[Ruling]:
+        """Of the token that comes next; computed elsewhere, and never fails."""
+        ...
+
+    @property
+    def late(self) -> bool:
+        """Whether a step should rather do without this sequence than wait for the ruling."""
+        ...
+
+    def advance(self, token_id: int) -> None:
+        """This token came, by the last ruling. Returns at once."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -22,7 +67,11 @@ class Sequence:
     stop_ids: frozenset[int]
     max_length: int  # tokens, prompt and answer together
     seed: int  # 0 <= seed < 2**64, always set: drawn if the caller gave none
+    constraint: Constraint | None = None
+    scores_prompt: bool = False  # asks how likely each token of its prompt was
+    bad_words: tuple[tuple[int, ...], ...] = ()  # runs of tokens that its answer must not hold
     prompt_length: int = field(init=False)
+    prompt_scores: dict[int, Scores] = field(default_factory=dict)  # of token i + 1, by i
     computed: int = 0
     pending: int = 0
     cached: int | None = None  # prompt tokens found in the prefix cache when first admitted
@@ -41,8 +90,32 @@ class Sequence:
         return len(self.tokens) + self.pending
 
     @property
+    def ready(self) -> bool:
+        """Whether what comes next can be planned: a grammar must first see the last token."""
+        return self.constraint is None or not (self.pending or self.constraint.late)
+
+    @property
     def generated(self) -> int:
         return len(self.tokens) - self.prompt_length
+
+    @property
+    def watched(self) -> bool:
+        """Whether what it may sample next depends on its last tokens being known on the host."""
+        return any(len(word) > 1 for word in self.bad_words)
+
+    def banned(self) -> tuple[int, ...]:
+        """The tokens that would now complete a bad word within the answer."""
+        answer = self.tokens[self.prompt_length :]
+        return tuple(
+            word[-1]
+            for word in self.bad_words
+            if len(word) == 1 or tuple(answer[1 - len(word) :]) == word[:-1]
+        )
+
+    @property
+    def unscored(self) -> bool:
+        """Whether its whole prompt must be computed, cached or not, for what was asked of it."""
+        return self.scores_prompt and len(self.prompt_scores) < self.prompt_length - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +136,12 @@ class Chunk:
     slot: int
     blocks: tuple[int, ...]  # cover [0, start + count)
     history: tuple[int, ...] | None  # tokens [0, start + count) at (re)admission, None later
+    ruling: Future[Ruling] | None = None  # of the token to sample; None: any may come
+    targets: tuple[int, ...] = ()  # tokens [start + 1, …) of the prompt, to be scored
+    banned: tuple[int, ...] = ()  # tokens that must not be sampled
+
+    @property
+    def scores(self) -> int:
+        """How many tokens are to be scored: each target, then the one sampled if that is asked."""
+        sampled = self.samples and self.sequence.sampling.logprobs is not None
+        return len(self.targets) + sampled

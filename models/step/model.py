@@ -6,7 +6,7 @@ from collections import abc
 from dataclasses import dataclass
 from typing import Protocol
 
-from models.schedule.sequence import Chunk
+from models.schedule.sequence import Chunk, Scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,14 @@ class InFlight(Protocol):
         """Waits for the step; one token for each chunk that samples, in the chunks' order."""
         ...
 
+    def scores(self) -> list[Scores]:
+        """Waits for the step; ``chunk.scores`` of each chunk, in order: targets, then the sampled.
+
+        Each with as many ``top`` as its sequence's ``prompt_logprobs`` or ``logprobs`` say. Only
+        called if some chunk asks.
+        """
+        ...
+
 
 class StepModel(Protocol):
     """Many sequences, one step. All methods are called on one thread, in order."""
@@ -36,7 +44,11 @@ class StepModel(Protocol):
     launch_ahead: bool  # whether step N+1 gains from being launched before step N's tokens are read
 
     def launch(self, chunks: abc.Sequence[Chunk]) -> InFlight:
-        """Starts one step over at most ``slots`` chunks, one a sequence."""
+        """Starts one step over at most ``slots`` chunks, one a sequence.
+
+        Where a chunk has a ``ruling``, only what that allows may be sampled: anything else fails
+        the sequence.
+        """
         ...
 
     def release(self, slot: int) -> None:

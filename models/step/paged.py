@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from models.schedule.sequence import Chunk
+from models.schedule.sequence import Chunk, Scores
 from models.step.attention import PagedAttention, attending
 from models.step.cache import Scratch
 from models.step.layout import Span, StepLayout
 from models.step.model import Capacity, InFlight
 from models.step.sampler import Sampler
+from models.step.scores import Scoring, StepScores
+from models.step.transfer import to_host
 
 
 class PagedModel:
@@ -39,14 +41,14 @@ class PagedModel:
     def launch(self, chunks: abc.Sequence[Chunk]) -> InFlight:
         layout = self._forward.layout(chunks)
         ids = self._inputs(layout, chunks)
-        ends = zip(layout.starts, chunks, strict=True)
-        keep = [start + chunk.count - 1 for start, chunk in ends if chunk.samples]
-        logits = self._forward(layout, ids, layout.indices(keep))
+        ends, places = _kept(layout, chunks)
+        logits = self._forward(layout, ids, layout.indices(ends + places))
         self._sampler.observe(chunks, layout.starts, ids)
         wanted = [chunk for chunk in chunks if chunk.samples]
-        tokens = self._sampler.sample(logits, wanted)
+        scoring = Scoring(chunks, logits[: len(ends)], logits[len(ends) :])
+        tokens = self._sampler.sample(logits[: len(ends)], wanted)
         self._last.index_copy_(0, layout.indices([chunk.slot for chunk in wanted]), tokens)
-        return DeviceTokens(tokens)
+        return DeviceTokens(tokens, scoring.scored(tokens))
 
     def release(self, slot: int) -> None:
         """Nothing to do: what a slot holds is written anew at the next admission."""
@@ -70,6 +72,13 @@ class PagedModel:
             last = self._last[layout.indices(list(slots))]
             inputs.index_copy_(0, layout.indices(list(places)), last)
         return inputs
+
+
+def _kept(layout: StepLayout, chunks: abc.Sequence[Chunk]) -> tuple[list[int], list[int]]:
+    """The flat tokens whose logits are sampled from, and those whose logits score a target."""
+    firsts = list(zip(layout.starts, chunks, strict=True))
+    ends = [start + chunk.count - 1 for start, chunk in firsts if chunk.samples]
+    return ends, [start + i for start, chunk in firsts for i in range(len(chunk.targets))]
 
 
 class PagedForward:
@@ -100,17 +109,23 @@ class PagedForward:
 class DeviceTokens:
     """Tokens of a step that may still be running."""
 
-    def __init__(self, tokens: Tensor) -> None:
+    def __init__(self, tokens: Tensor, scores: StepScores | None = None) -> None:
         self._event: torch.cuda.Event | None = None
-        self._tokens = tokens
+        self._tokens = to_host(tokens)
+        self._scores = scores
         if tokens.is_cuda:
-            host = torch.empty(tokens.shape, dtype=tokens.dtype, pin_memory=True)
-            self._tokens = host.copy_(tokens, non_blocking=True)
             self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._event.record()
 
     def tokens(self) -> list[int]:
-        if self._event is not None:
-            self._event.synchronize()
+        self._wait()
         values: list[int] = self._tokens.tolist()
         return values
+
+    def scores(self) -> list[Scores]:
+        self._wait()
+        return [] if self._scores is None else self._scores.read()
+
+    def _wait(self) -> None:
+        if self._event is not None:
+            self._event.synchronize()

@@ -13,6 +13,7 @@ from models.schedule.sequence import Chunk
 from models.step.model import Capacity, InFlight
 from models.step.paged import DeviceTokens
 from models.step.sampler import Sampler
+from models.step.scores import Scoring
 from models.step.transfer import to_device
 
 Logits = Tensor | abc.Sequence[float]  # [vocab_size], for the token that comes next
@@ -72,13 +73,14 @@ class PlainStepModel:
         inputs = [self._take(chunk) for chunk in chunks]
         starts = [0, *accumulate(map(len, inputs))][:-1]
         self._sampler.observe(chunks, starts, to_device([*chain(*inputs)], self._device))
+        read = [self._read(chunk) for chunk in chunks if chunk.samples or chunk.targets]
         wanted = [chunk for chunk in chunks if chunk.samples]
-        if not wanted:
-            return DeviceTokens(torch.empty(0, dtype=torch.int64))
-        logits = torch.stack([self._advance(chunk.slot) for chunk in wanted])
+        logits = self._rows(after[-1] for after, chunk in read if chunk.samples)
+        before = self._rows(row for after, chunk in read for row in after[: len(chunk.targets)])
+        scoring = Scoring(chunks, logits, before)
         tokens = self._sampler.sample(logits, wanted)
         self._last.update(zip([chunk.slot for chunk in wanted], tokens.tolist(), strict=True))
-        return DeviceTokens(tokens)
+        return DeviceTokens(tokens, scoring.scored(tokens))
 
     def release(self, slot: int) -> None:
         for by_slot in (self._states, self._unread, self._last):
@@ -103,12 +105,23 @@ class PlainStepModel:
             self._unread.setdefault(chunk.slot, []).extend(tokens)
         return tokens
 
-    def _advance(self, slot: int) -> Tensor:
-        """Lets the slot's state read all that came since it last did; the logits after that."""
-        unread = self._unread.pop(slot)
+    def _read(self, chunk: Chunk) -> tuple[list[Tensor], Chunk]:
+        """Lets the slot's state read all that came since it last did.
+
+        The logits after it, and after each token before it if the chunk has targets.
+        """
+        slot, unread, after = chunk.slot, self._unread.pop(chunk.slot), []
         if slot not in self._states:
-            self._states[slot], logits = self._model.prefill(unread)
-        else:
-            for token in unread:
-                self._states[slot], logits = self._model.decode(self._states[slot], token)
-        return torch.as_tensor(logits, device=self._device).reshape(-1)
+            first = 1 if chunk.targets else len(unread)
+            self._states[slot], logits = self._model.prefill(unread[:first])
+            after.append(logits)
+            unread = unread[first:]
+        for token in unread:
+            self._states[slot], logits = self._model.decode(self._states[slot], token)
+            after = [*after, logits] if chunk.targets else [logits]
+        return [torch.as_tensor(one, device=self._device).reshape(-1) for one in after], chunk
+
+    def _rows(self, logits: abc.Iterable[Tensor]) -> Tensor:
+        rows = list(logits)
+        none = torch.empty(0, self.capacity.vocab_size, device=self._device)
+        return torch.stack(rows) if rows else none

@@ -1,7 +1,8 @@
 """The next token of every sequence in a step, each by its own parameters.
 
-Order: logit bias, min_tokens, penalties, temperature, min_p, top_k, top_p. What a row goes
-through depends on its own parameters only, so its token does not depend on its neighbours.
+Order: logit bias, min_tokens, bad words, allowed tokens, penalties, grammar, temperature, min_p,
+top_k, top_p. What a row goes through depends on its own parameters only, so its token does not
+depend on its neighbours.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from torch import Tensor
 from models.schedule.sequence import Chunk
 from models.step.draw import NO_TOP_K, Filters, draw, draw_filtered
 from models.step.penalties import Penalties, is_penalised
+from models.step.restrict import restrict
 from models.step.transfer import to_device
 from models.step.uniform import uniform
 
@@ -28,9 +30,11 @@ class Sampler:
         self._vocab_size = vocab_size
         self._device = device
         self._penalties: Penalties | None = None
+        self._allowed: dict[int, Tensor] = {}  # by slot: the only tokens it may sample
 
     def observe(self, chunks: abc.Sequence[Chunk], starts: abc.Sequence[int], ids: Tensor) -> None:
         """Must see all chunks of a step: ``ids`` are its inputs, chunk i's from ``starts[i]``."""
+        self._note_allowed(chunks)
         if not any(is_penalised(chunk) for chunk in chunks):
             return
         if self._penalties is None:
@@ -47,11 +51,13 @@ class Sampler:
 
     def _adjust(self, logits: Tensor, chunks: abc.Sequence[Chunk]) -> None:
         self._bias(logits, chunks)
-        self._forbid_stops(logits, chunks)
+        self._forbid(logits, chunks)
+        self._allow(logits, chunks)
         rows = [row for row, chunk in enumerate(chunks) if is_penalised(chunk)]
         if rows:
             assert self._penalties is not None
             self._penalties.apply(logits, self._tensor(rows), [chunks[row] for row in rows])
+        restrict(logits, [chunk.ruling for chunk in chunks])
 
     def _bias(self, logits: Tensor, chunks: abc.Sequence[Chunk]) -> None:
         biases = [
@@ -65,17 +71,34 @@ class Sampler:
             place = (self._tensor(rows), self._tensor(tokens))
             logits.index_put_(place, self._tensor(values, torch.float32), accumulate=True)
 
-    def _forbid_stops(self, logits: Tensor, chunks: abc.Sequence[Chunk]) -> None:
-        stops = [
+    def _forbid(self, logits: Tensor, chunks: abc.Sequence[Chunk]) -> None:
+        forbidden = [
             (row, token)
             for row, chunk in enumerate(chunks)
-            if _must_go_on(chunk)
-            for token in chunk.sequence.stop_ids
+            for token in (*chunk.banned, *(chunk.sequence.stop_ids if _must_go_on(chunk) else ()))
             if token < logits.shape[1]
         ]
-        if stops:
-            rows, tokens = zip(*stops, strict=True)
+        if forbidden:
+            rows, tokens = zip(*forbidden, strict=True)
             logits[self._tensor(rows), self._tensor(tokens)] = float("-inf")
+
+    def _note_allowed(self, chunks: abc.Sequence[Chunk]) -> None:
+        for chunk in chunks:
+            if chunk.history is None:
+                continue
+            self._allowed.pop(chunk.slot, None)
+            if (allowed := chunk.sequence.sampling.allowed_token_ids) is not None:
+                known = [token for token in dict.fromkeys(allowed) if token < self._vocab_size]
+                self._allowed[chunk.slot] = self._tensor(known)
+
+    def _allow(self, logits: Tensor, chunks: abc.Sequence[Chunk]) -> None:
+        for row, chunk in enumerate(chunks):
+            if chunk.sequence.sampling.allowed_token_ids is not None:
+                tokens = self._allowed[chunk.slot]
+                kept = logits[row, tokens]
+                kept = kept.masked_fill(kept.isneginf().all(), 0)  # bans that leave nothing yield
+                logits[row] = float("-inf")
+                logits[row, tokens] = kept
 
     def _choose(self, logits: Tensor, chunks: abc.Sequence[Chunk]) -> Tensor:
         kinds: dict[str, list[int]] = {}
@@ -122,7 +145,10 @@ def _must_go_on(chunk: Chunk) -> bool:
 
 
 def _is_adjusted(chunk: Chunk) -> bool:
-    return bool(chunk.sequence.sampling.logit_bias) or _must_go_on(chunk) or is_penalised(chunk)
+    wish = chunk.sequence.sampling
+    limited = bool(wish.logit_bias or chunk.banned) or wish.allowed_token_ids is not None
+    limited = limited or chunk.ruling is not None
+    return limited or _must_go_on(chunk) or is_penalised(chunk)
 
 
 def _kind(chunk: Chunk) -> str:

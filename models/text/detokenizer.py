@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from models.text.alignment import Alignment
 from models.text.incremental import IncrementalText
 from models.text.stop import StopMatcher
 
@@ -13,14 +14,22 @@ class TextDecoder:
 
     Stops in the text of the first ``min_tokens`` tokens do not count. ``tokens`` counts the tokens
     consumed; once ``stop`` is set, those up to and including the one that completed it.
+    ``keep_stop`` leaves the stop in the text; ``alignment`` is told which token brought what.
     """
 
     def __init__(
-        self, text: IncrementalText, stops: Iterable[str] = (), *, min_tokens: int = 0
+        self,
+        text: IncrementalText,
+        stops: Iterable[str] = (),
+        *,
+        min_tokens: int = 0,
+        keep_stop: bool = False,
+        alignment: Alignment | None = None,
     ) -> None:
         self.tokens = 0
+        self.alignment = alignment
         self._text = text
-        self._stops = StopMatcher(stops)
+        self._stops = StopMatcher(stops, keep=keep_stop)
         self._min_tokens = min_tokens
         self._match_end: int | None = None
         self._match_tokens = 0
@@ -39,20 +48,39 @@ class TextDecoder:
 
         It may set ``stop``: to a match that waited for a longer one begun further left.
         """
-        text = self._match(self._text.flush()) + self._stops.flush()
-        self._count()
-        return text
+        text = self._match(self._text.flush())
+        held = self._stops.flush()
+        self._release(held)
+        return text + held
+
+    def add(self, stop: str) -> str:
+        """The text of a stop that was one token, after all else: it may have none of its own."""
+        self.tokens += 1
+        if self.alignment is not None:
+            self.alignment.add_token()
+            self.alignment.add_text(len(stop))
+            self.alignment.release(len(stop), cut=False)
+        return stop
 
     def _push(self, token_id: int) -> str:
         if self.stop is not None:
             return ""
         self.tokens += 1
+        if self.alignment is not None:
+            self.alignment.add_token()
         return self._match(self._text.push(token_id))
 
     def _match(self, text: str) -> str:
+        if self.alignment is not None:
+            self.alignment.add_text(len(text))
         released = self._stops.push(text, armed=self.tokens > self._min_tokens)
-        self._count()
+        self._release(released)
         return released
+
+    def _release(self, text: str) -> None:
+        self._count()
+        if self.alignment is not None:
+            self.alignment.release(len(text), cut=self.stop is not None)
 
     def _count(self) -> None:
         if self._stops.match_end != self._match_end:

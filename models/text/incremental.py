@@ -1,7 +1,8 @@
 """Token ids to text, one id at a time: text comes out when no later id can change it.
 
-The pieces joined are exactly what the tokenizer makes of all ids at once, without its special
-tokens, and the cost of an id does not depend on how many came before.
+The pieces joined are exactly what the tokenizer makes of all ids at once, with or without its
+special tokens, or with those that are asked for. The cost of an id does not depend on how many
+came before.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
@@ -36,14 +37,27 @@ class IncrementalText(Protocol):
 
 
 class Detokenizer:
-    """What one tokenizer's incremental texts share. Safe to use from several threads."""
+    """What one tokenizer's incremental texts share. Safe to use from several threads.
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    Special tokens are not text, except those that are ``shown``, or all without ``skip_special``.
+    """
+
+    def __init__(
+        self, tokenizer: Tokenizer, shown: Collection[str] = (), *, skip_special: bool = True
+    ) -> None:
         self._tokenizer = tokenizer
-        added = tokenizer.get_added_tokens_decoder().items()
-        self._hidden = frozenset(id for id, token in added if token.special)
+        special = {
+            id: token.content
+            for id, token in tokenizer.get_added_tokens_decoder().items()
+            if token.special
+        }
+        hidden = {id for id, content in special.items() if content not in shown}
+        self._special = frozenset(special)
+        self._hidden = frozenset(hidden if skip_special else ())
         self._pieces: dict[int, str] = {}
+        self._bytes: dict[int, bytes] = {}
         self._byte_level = _is_byte_level(tokenizer)
+        self._context = tokenizer.encode("a", add_special_tokens=False).ids[-1:]
 
     def start(self, prompt: Sequence[int] = ()) -> IncrementalText:
         """The text of ids that continue ``prompt``, of which nothing is repeated.
@@ -62,6 +76,26 @@ class Detokenizer:
             piece = "" if hidden else self._tokenizer.id_to_token(token_id) or ""
             self._pieces[token_id] = piece
         return piece
+
+    def bytes_of(self, token_id: int) -> bytes:
+        """What a token stands for in the middle of a text, special or not: maybe half a character.
+
+        Empty if the vocabulary does not have it.
+        """
+        if token_id not in self._bytes:
+            self._bytes[token_id] = self._spell(token_id)
+        return self._bytes[token_id]
+
+    def _spell(self, token_id: int) -> bytes:
+        piece = self._tokenizer.id_to_token(token_id)
+        if piece is None or token_id in self._special:
+            return (piece or "").encode()
+        if self._byte_level:
+            return _spelled_bytes(piece)
+        if byte := _BYTE_TOKEN.fullmatch(piece):
+            return bytes.fromhex(byte[1])
+        before = self.decode(self._context)
+        return self.decode([*self._context, token_id])[len(before) :].encode()
 
     def decode(self, token_ids: Sequence[int]) -> str:
         return self._tokenizer.decode(token_ids, skip_special_tokens=False) if token_ids else ""

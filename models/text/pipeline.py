@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +14,23 @@ from models.errors import Invalid
 from models.request import (
     ChatPrompt,
     GenerateRequest,
+    Grammar,
     Prompt,
     SamplingParams,
     TextPrompt,
     TokenPrompt,
 )
+from models.text.alignment import Alignment
 from models.text.byte_tokenizer import BOS, CHAT_TEMPLATE, END, byte_tokenizer
 from models.text.detokenizer import TextDecoder
-from models.text.incremental import Detokenizer
+from models.text.incremental import Detokenizer, IncrementalText
+from models.text.parsing import AnswerParser, Reading, find_formats
 from models.text.stop_ids import StopIds
 from models.text.template import ChatTemplate, find_template
+
+PROMPT_END = 24  # tokens of a prompt in which a marker that begins the reasoning is found
+
+Spelling = tuple[str, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +40,26 @@ class Encoded:
     ``stop_ids`` maps each token that ends the answer to the stop as its caller spelled it, None
     for an end-of-sequence token. ``stops`` are for the text: not empty, each once. ``continues``
     tells whether the answer goes on with the prompt's text or, in a chat, starts its own.
+    ``grammar`` is what the whole answer must match, ``bad_words`` are the request's as runs of
+    tokens.
     """
 
     token_ids: tuple[int, ...]
     stop_ids: Mapping[int, str | int | None]
     stops: tuple[str, ...]
     continues: bool = True
+    reading: Reading = field(default_factory=Reading)
+    grammar: Grammar | None = None
+    bad_words: tuple[tuple[int, ...], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """What a grammar must know of a tokenizer: its JSON, how many ids, which end."""
+
+    tokenizer: str
+    size: int
+    eos: frozenset[int]
 
 
 class TextPipeline:
@@ -55,6 +76,8 @@ class TextPipeline:
         eos_token_ids: Iterable[int] = (),
         chat_template: str | None = None,
         vocab_size: int | None = None,
+        reasoning: str = "auto",
+        tool_format: str = "auto",
     ) -> None:
         tokenizer.no_truncation()
         tokenizer.no_padding()
@@ -66,15 +89,32 @@ class TextPipeline:
         self._bos = tokenizer.token_to_id(special_tokens.get("bos_token", ""))
         self._template = ChatTemplate(chat_template, special_tokens) if chat_template else None
         self._detokenizer = Detokenizer(tokenizer)
+        self._literal = Detokenizer(tokenizer, skip_special=False)
+        self._marking: dict[frozenset[str], Detokenizer] = {frozenset(): self._detokenizer}
+        self._formats = find_formats(chat_template or "", reasoning, tool_format)
         self._stop_ids = StopIds(tokenizer)
+        added = tokenizer.get_added_tokens_decoder()
+        self._special = {token.content: id for id, token in added.items() if token.special}
 
     @classmethod
-    def load(cls, folder: Path, chat_template: str | None = None) -> TextPipeline:
-        """From a Hugging Face folder; ``chat_template`` is a file that replaces the model's own."""
+    def load(
+        cls,
+        folder: Path,
+        chat_template: str | None = None,
+        *,
+        reasoning: str = "auto",
+        tool_format: str = "auto",
+    ) -> TextPipeline:
+        """From a Hugging Face folder; ``chat_template`` is a file that replaces the model's own.
+
+        ``reasoning`` and ``tool_format`` name formats, ``auto`` the template's own.
+        """
         config = _read(folder / "tokenizer_config.json")
         model, generation = _read(folder / "config.json"), _read(folder / "generation_config.json")
         return cls(
             Tokenizer.from_file(str(folder / "tokenizer.json")),
+            reasoning=reasoning,
+            tool_format=tool_format,
             special_tokens=_special_tokens(_read(folder / "special_tokens_map.json") | config),
             eos_token_ids=[*_eos_ids(model), *_eos_ids(generation)],
             chat_template=_override(chat_template) or find_template(folder, config),
@@ -82,24 +122,44 @@ class TextPipeline:
         )
 
     @classmethod
-    def bytes(cls, chat_template: str | None = None) -> TextPipeline:
+    def bytes(
+        cls,
+        chat_template: str | None = None,
+        *,
+        reasoning: str = "auto",
+        tool_format: str = "auto",
+    ) -> TextPipeline:
         """Each byte of UTF-8 is its own token, beside a few control tokens."""
         return cls(
             byte_tokenizer(),
+            reasoning=reasoning,
+            tool_format=tool_format,
             special_tokens={"bos_token": BOS, "eos_token": END},
             chat_template=_override(chat_template) or CHAT_TEMPLATE,
         )
+
+    def vocabulary(self) -> Vocabulary:
+        """For grammars over this tokenizer's tokens."""
+        size = max(self.vocab_size, 1 + max(self._tokenizer.get_vocab().values()))
+        return Vocabulary(self._tokenizer.to_str(), size, self.eos_token_ids)
 
     def encode(self, request: GenerateRequest) -> Encoded:
         """Raises ``Invalid``: ids that the model does not know, a template's own message."""
         self._check_known(request.sampling.logit_bias, "logit_bias")
         self._check_known(request.sampling.stop_token_ids, "stop_token_ids")
+        self._check_known(request.sampling.allowed_token_ids or (), "allowed_token_ids")
         stops = tuple(dict.fromkeys(stop for stop in request.stop if stop))
+        prompt = request.prompt
+        token_ids = self._prompt_ids(request)
+        reading = self._reading(prompt, token_ids)
         return Encoded(
-            token_ids=self._prompt_ids(request.prompt),
+            token_ids=token_ids,
             stop_ids=self._ends(request.sampling, stops),
             stops=stops,
-            continues=not isinstance(request.prompt, ChatPrompt),
+            continues=not isinstance(prompt, ChatPrompt) or prompt.continue_final_message,
+            reading=reading,
+            grammar=self._formats.grammar(request, reading, self._special.get),
+            bad_words=self._bad_words(request.sampling.bad_words),
         )
 
     def input_ids(
@@ -130,14 +190,81 @@ class TextPipeline:
         encoding.truncate(most - added)
         return tuple(self._tokenizer.post_process(encoding).ids)
 
-    def decoder(self, encoded: Encoded, *, min_tokens: int = 0) -> TextDecoder:
-        """For one choice of the answer."""
-        text = self._detokenizer.start(encoded.token_ids if encoded.continues else ())
-        return TextDecoder(text, encoded.stops, min_tokens=min_tokens)
+    def decoder(
+        self,
+        encoded: Encoded,
+        *,
+        min_tokens: int = 0,
+        keep_stop: bool = False,
+        skip_special: bool = True,
+        aligned: bool = False,
+    ) -> TextDecoder:
+        """For one choice of the answer; see ``TextDecoder``."""
+        detokenizer = self._showing(encoded.reading.markers) if skip_special else self._literal
+        return TextDecoder(
+            detokenizer.start(encoded.token_ids if encoded.continues else ()),
+            encoded.stops,
+            min_tokens=min_tokens,
+            keep_stop=keep_stop,
+            alignment=Alignment() if aligned else None,
+        )
 
-    def _prompt_ids(self, prompt: Prompt) -> tuple[int, ...]:
+    def _showing(self, markers: frozenset[str]) -> Detokenizer:
+        if markers not in self._marking:
+            self._marking[markers] = Detokenizer(self._tokenizer, markers)
+        return self._marking[markers]
+
+    def spell(self, token_id: int) -> Spelling:
+        """A token by itself: as far as it can be read, and its bytes."""
+        spelled = self._detokenizer.bytes_of(token_id)
+        return spelled.decode("utf-8", "replace"), spelled
+
+    def echo(self, encoded: Encoded, sent: str | None) -> tuple[str, list[int]]:
+        """The prompt's text, and where in it each of its tokens begins.
+
+        As ``sent`` by its caller, if not None; else what its tokens make, without the special ones
+        and without a character that they leave incomplete.
+        """
+        plain = _offsets(self._detokenizer.start(), encoded.token_ids)
+        if sent is None or sent == plain[0]:
+            return plain
+        literal = _offsets(self._literal.start(), encoded.token_ids)
+        return sent, literal[1] if sent == literal[0] else plain[1]
+
+    def tokenize(self, prompt: Prompt, *, special_tokens: bool = True) -> tuple[int, ...]:
+        """The ids of a prompt, none of the empty text. Raises ``Invalid``."""
+        if isinstance(prompt, TextPrompt):
+            return self._ids(prompt.text, special=special_tokens)
+        return self._encode_prompt(prompt)
+
+    def token_strings(self, token_ids: Sequence[int]) -> list[str]:
+        """Each token as the vocabulary spells it. Raises ``Invalid``."""
+        self._check_known(token_ids, "tokens")
+        return [self._tokenizer.id_to_token(token_id) or "" for token_id in token_ids]
+
+    def detokenize(self, token_ids: Sequence[int]) -> str:
+        """The text of ids, special tokens included. Raises ``Invalid``."""
+        self._check_known(token_ids, "tokens")
+        return self._tokenizer.decode(token_ids, skip_special_tokens=False)
+
+    def parser(
+        self, request: GenerateRequest, encoded: Encoded, choice: int
+    ) -> AnswerParser | None:
+        """For one choice of the answer; None if all of its text is content."""
+        return self._formats.parser(request, choice, opened=encoded.reading.opened)
+
+    def _reading(self, prompt: Prompt, token_ids: Sequence[int]) -> Reading:
+        if not isinstance(prompt, ChatPrompt):
+            return Reading()
+        end = list(token_ids[-PROMPT_END:])
+        return self._formats.reading(prompt, self._tokenizer.decode(end, skip_special_tokens=False))
+
+    def _prompt_ids(self, request: GenerateRequest) -> tuple[int, ...]:
+        prompt, limit = request.prompt, request.truncate_prompt_tokens
         param = "messages" if isinstance(prompt, ChatPrompt) else "prompt"
         token_ids = self._encode_prompt(prompt)
+        if limit is not None:
+            token_ids = token_ids[-limit:]
         if not token_ids:
             raise Invalid("The prompt must hold at least one token.", param)
         self._check_known(token_ids, param)
@@ -153,7 +280,7 @@ class TextPipeline:
     def _render(self, prompt: ChatPrompt) -> str:
         if self._template is None:
             raise Invalid("This model has no chat template: use completions.", "messages")
-        return self._template.render(prompt.messages)
+        return self._template.render(prompt)
 
     def _ids(self, text: str, *, special: bool) -> tuple[int, ...]:
         return tuple(self._tokenizer.encode(text, add_special_tokens=special).ids)
@@ -172,6 +299,11 @@ class TextPipeline:
         ends.update(self._stop_ids.find(stops, control_only=sampling.min_tokens > 0))
         return {token_id: stop for token_id, stop in ends.items() if token_id < self.vocab_size}
 
+    def _bad_words(self, words: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
+        """Each as it is spelled at a beginning and, after a space, within a text."""
+        spelled = (text for word in words for text in (word, f" {word.lstrip()}"))
+        return tuple(dict.fromkeys(self._ids(text, special=False) for text in spelled))
+
     def _check_known(self, token_ids: Iterable[int], param: str) -> None:
         largest = max(token_ids, default=0)
         if largest >= self.vocab_size:
@@ -182,6 +314,15 @@ class TextPipeline:
 
 def _override(chat_template: str | None) -> str | None:
     return Path(chat_template).read_text(encoding="utf-8") if chat_template else None
+
+
+def _offsets(text: IncrementalText, token_ids: Iterable[int]) -> tuple[str, list[int]]:
+    made = ""
+    offsets = []
+    for token_id in token_ids:
+        offsets.append(len(made))
+        made += text.push(token_id)
+    return made, offsets
 
 
 def _read(file: Path) -> dict[str, Any]:

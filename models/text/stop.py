@@ -15,13 +15,15 @@ class StopMatcher:
     The leftmost match wins, and among stops that start at the same place the one that completes
     first. Empty stops are ignored and duplicates count once; without stops nothing is held.
     A stop inside a longer one that may still match further left waits for it. The cost of a piece
-    depends on its own length only.
+    depends on its own length only. With ``keep`` the stop itself still belongs to the text.
     """
 
-    def __init__(self, stops: Iterable[str]) -> None:
+    def __init__(self, stops: Iterable[str], *, keep: bool = False) -> None:
         self.stop: str | None = None
         self.match_end: int | None = None  # characters up to the end of the best match so far
+        self.rest = ""  # once a stop matched: the text pushed behind it
         self._match: str | None = None
+        self._keep = keep
         self._begun = _Begun(tuple(dict.fromkeys(stop for stop in stops if stop)), 0, None)
         self._seen = 0  # characters of the text followed so far
         self._released = 0  # characters handed out
@@ -75,8 +77,12 @@ class StopMatcher:
         return self._match is not None and self._seen - self._begun.held >= self._match_start()
 
     def _cut(self) -> str:
-        released = self._release(self._match_start())
-        self.stop, self._held = self._match, ""
+        assert self._match is not None
+        assert self.match_end is not None
+        released = self._release(self.match_end if self._keep else self._match_start())
+        self.stop = self._match
+        self.rest = self._held if self._keep else self._held[len(self._match) :]
+        self._held = ""
         return released
 
     def _release(self, end: int) -> str:

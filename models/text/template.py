@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +15,8 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from models.errors import Invalid
+from models.request import ChatPrompt
+from models.text.history import Known, adapted
 
 # What a template's expressions raise, over messages that it was not written for.
 _ERRORS = (
@@ -28,37 +30,51 @@ _ERRORS = (
 )
 
 
+CUT = "\ue000cut\ue001"  # of private characters: marks where a continued message ends
+
+
 class ChatTemplate:
     """A jinja template as Hugging Face models carry it; ``special_tokens`` are its variables."""
 
     def __init__(self, source: str, special_tokens: Mapping[str, str]) -> None:
-        self._source = source
+        self.source = source
         self._special_tokens = dict(special_tokens)
+        self._known = Known.of(source)
 
-    def render(self, messages: Sequence[Mapping[str, Any]]) -> str:
+    def render(self, prompt: ChatPrompt) -> str:
         """The prompt, up to where the answer begins.
 
         Raises ``Invalid`` with the template's own message if it refuses these messages.
         """
+        if prompt.documents and "documents" not in self.source:
+            raise Invalid("The model's chat template takes no documents.", "documents")
+        messages = adapted(prompt, self._known)
+        if prompt.continue_final_message:
+            messages[-1]["content"] = (messages[-1]["content"] or "") + CUT
+        text = self._render(prompt, messages)
+        if not prompt.continue_final_message:
+            return text
+        before, cut, _ = text.rpartition(CUT)
+        if not cut:
+            message = "The chat template leaves the last message out: it cannot be continued."
+            raise Invalid(message, "continue_final_message")
+        return before
+
+    def _render(self, prompt: ChatPrompt, messages: list[dict[str, Any]]) -> str:
         try:
             return self._template.render(
-                self._special_tokens,
-                messages=[self._known_role(message) for message in messages],
-                tools=None,
-                documents=None,
-                add_generation_prompt=True,
+                {**self._special_tokens, **prompt.template_kwargs},
+                messages=messages,
+                tools=[dict(tool) for tool in prompt.tools] or None,
+                documents=[dict(document) for document in prompt.documents] or None,
+                add_generation_prompt=prompt.add_generation_prompt,
             )
         except _ERRORS as error:
             raise Invalid(str(error) or type(error).__name__, "messages") from error
 
-    def _known_role(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        if message.get("role") == "developer" and "developer" not in self._source:
-            return {**message, "role": "system"}
-        return dict(message)
-
     @cached_property
     def _template(self) -> Template:
-        return _environment().from_string(self._source)
+        return _environment().from_string(self.source)
 
 
 def find_template(folder: Path, config: Mapping[str, Any]) -> str | None:

@@ -27,7 +27,7 @@ from deployments.step_gate import StepGate
 from models.metrics import LlmMetrics
 from models.request import SamplingParams
 from models.schedule.admission import Admission
-from models.schedule.sequence import Chunk
+from models.schedule.sequence import Chunk, Scores
 from models.step.model import Capacity, InFlight, StepModel
 from models.step_loop import StepLoop
 from models.stepper import Stepper
@@ -48,6 +48,9 @@ class Ready:
 
     def tokens(self) -> list[int]:
         return self.values
+
+    def scores(self) -> list[Scores]:
+        return []
 
 
 class SleepingModel:

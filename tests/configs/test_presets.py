@@ -39,7 +39,8 @@ def test_every_deployment_belongs_to_the_graph(
     settings: AppSettings, deployments: dict[str, DeploymentSchema]
 ) -> None:
     served = {served_name(model) for model in settings.models}
-    graph = {"Ingress"} | served | {f"Tokenizer-{model.name}" for model in settings.models}
+    tokenizers = {f"Tokenizer-{model.name}" for model in settings.models}
+    graph = {"Ingress", "Responses"} | served | tokenizers
     assert deployments.keys() <= graph
     assert {"Ingress"} | served <= deployments.keys()
 

@@ -68,6 +68,7 @@ def test_a_model_has_one_origin(origin: dict[str, str]) -> None:
         ({"embed": {}}, "`embed` is for a model whose `task` is `embed`"),
         ({"task": "embed", "engine": {"block_size": 8}}, "`engine.block_size`: of no use"),
         ({"task": "embed", "chat_template": "t.jinja"}, "`chat_template`: of no use"),
+        ({"task": "embed", "reasoning": "think"}, "`reasoning`: of no use"),
         (
             {"task": "embed", "source": None, "factory": "a:b", "embed": {"normalize": True}},
             "`embed.normalize`: a `factory` decides",

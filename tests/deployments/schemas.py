@@ -24,6 +24,7 @@ def validator(name: str) -> Draft202012Validator:
         pytest.skip(f"OpenAI's schemas are not at {FILE}")
     document = json.loads(FILE.read_text())
     _repair(document)
+    _allow_null_logprobs(document["components"]["schemas"])
     return Draft202012Validator({**document, "$ref": f"#/components/schemas/{name}"})
 
 
@@ -37,6 +38,15 @@ def _repair(node: Any) -> None:
             _repair(one)
         if node.pop("nullable", False) is True:
             _allow_null(node)
+
+
+def _allow_null_logprobs(schemas: dict[str, Any]) -> None:
+    """The first token of an echo has no logprob."""
+    choice = schemas["CreateCompletionResponse"]["properties"]["choices"]["items"]
+    for schema in choice["properties"]["logprobs"]["anyOf"]:
+        for name in ("token_logprobs", "top_logprobs"):
+            if "properties" in schema:
+                _allow_null(schema["properties"][name]["items"])
 
 
 def _allow_null(node: dict[str, Any]) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import struct
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,15 +17,65 @@ from starlette.applications import Starlette
 from starlette.types import Message
 
 from configs.settings import AppSettings, ModelSettings
+from deployments.engines import Served
 from deployments.ingress import create_app
 from deployments.probes import ModelState
-from models.engine import LlmEngine
+from models.embedding import Embedded, EmbedRequest
+from models.errors import Invalid
+from models.events import Event
 from models.mock import MockEngine
+from models.request import GenerateRequest, Prompt
+from models.text.inputs import encode_inputs
+from models.text.pipeline import TextPipeline
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 PATIENCE_S = 0.002
+BYTES = TextPipeline.bytes()
 HELLO = [{"role": "user", "content": "Hello there"}]
+
+
+class TokenizingMock(MockEngine):
+    """One whose tokenizer may be asked, though it is not what it counts by."""
+
+    async def tokenize(self, prompt: Prompt, *, special_tokens: bool = True) -> tuple[int, ...]:
+        return BYTES.tokenize(prompt, special_tokens=special_tokens)
+
+    async def token_strings(self, token_ids: Sequence[int]) -> list[str]:
+        return BYTES.token_strings(token_ids)
+
+    async def detokenize(self, token_ids: Sequence[int]) -> str:
+        return BYTES.detokenize(token_ids)
+
+
+class Counting:
+    """A model whose vectors are the numbers of tokens."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.max_context = 64
+
+    async def embed(self, request: EmbedRequest) -> Embedded:
+        inputs = encode_inputs(BYTES, request, self.max_context)
+        if request.dimensions not in (None, 1):
+            raise Invalid("This model's vectors have one dimension.", "dimensions")
+        vectors = (struct.pack("<f", len(ids)) for ids in inputs.token_ids)
+        return Embedded(tuple(vectors), inputs.tokens)
+
+
+class Reciting:
+    """An engine that answers everybody with the same events."""
+
+    def __init__(self, name: str, *events: Event) -> None:
+        self.name = name
+        self.max_context = 4096
+        self.requests: list[GenerateRequest] = []
+        self._events = events
+
+    async def generate(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
+        self.requests.append(request)
+        for event in self._events:
+            yield event
 
 
 class Probes:
@@ -40,10 +91,14 @@ class Probes:
         return "# TYPE stepserve_requests counter\nstepserve_requests_total 1.0\n"
 
 
-def make_app(*engines: LlmEngine, probes: Probes | None = None, **settings: Any) -> Starlette:
-    engines = engines or (MockEngine("mock"),)
+def make_settings(*engines: Served, **settings: Any) -> AppSettings:
     models = [ModelSettings(name=one.name, factory="models.mock:MockEngine") for one in engines]
-    given = AppSettings(models=models, **settings)
+    return AppSettings(models=models, **settings)
+
+
+def make_app(*engines: Served, probes: Probes | None = None, **settings: Any) -> Starlette:
+    engines = engines or (MockEngine("mock"),)
+    given = make_settings(*engines, **settings)
     return create_app({one.name: one for one in engines}, given, probes or Probes())
 
 

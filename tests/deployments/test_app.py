@@ -37,12 +37,19 @@ def settings(*names: str, **engine: int) -> AppSettings:
 
 def test_each_model_has_a_tokenizer_and_a_model_of_its_own() -> None:
     names = {"Ingress", "Tokenizer-a", "Model-a", "Tokenizer-org-b.1", "Model-org-b.1"}
-    assert set(bound(build(settings("a", "org/b.1")))) == names
+    assert set(bound(build(settings("a", "org/b.1")))) == {*names, "Responses"}
+
+
+def test_one_replica_keeps_responses_if_any_are_kept() -> None:
+    kept = {"models": [{"name": "a", "factory": "a:b"}]}
+    assert bound(build(AppSettings.model_validate(kept)))["Responses"].num_replicas == 1
+    none = AppSettings.model_validate({**kept, "responses_kept": 0})
+    assert "Responses" not in bound(build(none))
 
 
 def test_an_embedding_model_has_an_embedder() -> None:
     models = [{"name": "a", "factory": "a:b"}, {"name": "b", "factory": "a:b", "task": "embed"}]
-    names = {"Ingress", "Tokenizer-a", "Model-a", "Tokenizer-b", "Embedder-b"}
+    names = {"Ingress", "Responses", "Tokenizer-a", "Model-a", "Tokenizer-b", "Embedder-b"}
     assert set(bound(build(AppSettings.model_validate({"models": models})))) == names
 
 

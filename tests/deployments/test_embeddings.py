@@ -201,6 +201,22 @@ async def test_each_route_is_for_models_that_can_do_it(bert: Batched) -> None:
     assert (await embed(app, "x", model="other")).status_code == 404
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/responses", {"input": "x"}),
+        ("/v1/messages", {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1}),
+        ("/tokenize", {"prompt": "x"}),
+    ],
+)
+async def test_it_answers_in_no_other_dialect(
+    tally: Batched, path: str, body: dict[str, Any]
+) -> None:
+    answer = await post(make(tally), path, {"model": "tally", **body})
+    assert answer.status_code == 400
+    assert "use /v1/embeddings" in answer.json()["error"]["message"]
+
+
 async def test_models_of_all_kinds_are_listed(bert: Batched) -> None:
     async with client(make(bert)) as http:
         listed = (await http.get("/v1/models")).json()

@@ -56,7 +56,7 @@ def test_an_embedding_models_folder_is_known_for_what_it_is(tmp_path: Path) -> N
     (model,) = AppSettings.model_validate(config["applications"][0]["args"]).models
     assert model.task == "embed"
     names = [deployment["name"] for deployment in config["applications"][0]["deployments"]]
-    assert names == ["Ingress", "Embedder-tiny"]
+    assert names == ["Ingress", "Responses", "Embedder-tiny"]
     text = welcome(config, {"tiny": {"description": {}}})
     assert "/v1/embeddings" in text
 

@@ -88,3 +88,38 @@ async def test_an_engine_that_cancels_itself_failed(
     assert answer.status_code == (200 if said else 500)
     assert "gave this request up" in answer.text
     assert engine.closed
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_timeout_of_its_own_before_the_answer(stream: bool) -> None:
+    engine = MockEngine("mock", first_token_s=60)
+    app = make_app(engine)
+    for answer in (
+        await chat(app, stream=stream, timeout=0.02),
+        await complete(app, prompt=["a", "b"], timeout=0.02),
+    ):
+        assert answer.status_code == 504
+        assert answer.headers["x-should-retry"] == "false"
+        check("ErrorResponse", answer.json())
+        assert answer.json()["error"]["code"] == "timeout"
+    assert engine.live == 0
+
+
+async def test_a_timeout_of_its_own_ends_the_answer_by_length() -> None:
+    engine = MockEngine("mock", pieces=["a", "b"], inter_token_s=60)
+    for n in (1, 2):
+        answer = await chat(make_app(engine), timeout=0.05, n=n)
+        ends = [
+            (one["message"]["content"], one["finish_reason"]) for one in answer.json()["choices"]
+        ]
+        assert ends == [("a", "length")] * n
+    *chunks, _ = events((await chat(make_app(engine), timeout=0.05, stream=True)).text)
+    assert chunks[-1]["choices"][0]["finish_reason"] == "length"
+
+
+async def test_a_prompt_that_waits_for_the_others_loses_its_time() -> None:
+    engine = MockEngine("mock", pieces=["a"] * 3, inter_token_s=0.04)
+    answer = await complete(make_app(engine), prompt=["x"] * 65, timeout=0.1)
+    assert answer.status_code == 504
+    assert len(engine.requests) < 65
+    assert engine.live == 0

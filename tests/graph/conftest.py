@@ -1,4 +1,4 @@
-"""One real graph on a local Ray for all tests of it: models without weights."""
+"""One real graph on a local Ray for all tests of it: models without real weights."""
 
 from __future__ import annotations
 
@@ -88,6 +88,12 @@ def _models(lives: str) -> list[dict[str, object]]:
             "factory": f"{OWN}:fragile",
             "factory_args": {"life": lives, "seconds": 0.02},
             "engine": {"max_running": 2, "max_waiting": 1},
+        },
+        {
+            "name": "babbling",
+            "factory": "tests.models.babbling:babbling",
+            "factory_args": {"context": 1024},
+            "engine": {"max_running": 6},
         },
         {
             "name": "crash",

@@ -11,7 +11,7 @@ import time
 from collections import abc
 from dataclasses import dataclass, field
 
-from models.schedule.sequence import Chunk
+from models.schedule.sequence import Chunk, Scores
 from models.step.model import Capacity
 
 VOCABULARY = 97  # what it says; it understands one token more
@@ -32,12 +32,21 @@ def expected(prompt: abc.Sequence[int], seed: int, count: int) -> list[int]:
     return tokens[len(prompt) :]
 
 
+def score(before: abc.Sequence[int], token: int) -> Scores:
+    """As exact as the tokens: it depends on all that came before."""
+    return Scores(-float(next_token([*before, token], 1)), 1 + token % 7)
+
+
 @dataclass(frozen=True)
 class Ready:
     values: list[int]
+    scored: list[Scores] = field(default_factory=list)
 
     def tokens(self) -> list[int]:
         return self.values
+
+    def scores(self) -> list[Scores]:
+        return self.scored
 
 
 @dataclass
@@ -67,7 +76,8 @@ class RecallModel:
         for chunk, tokens in zip(chunks, inputs, strict=True):
             for position, token in enumerate(tokens, chunk.start):
                 self.cells[self._cell(chunk, position)] = token
-        return Ready([self._sample(chunk) for chunk in chunks if chunk.samples])
+        sampled = [self._sample(chunk) for chunk in chunks if chunk.samples]
+        return Ready(sampled, [one for chunk in chunks for one in self._scores(chunk)])
 
     def release(self, slot: int) -> None:
         self.last.pop(slot, None)
@@ -90,9 +100,17 @@ class RecallModel:
         size = self.capacity.block_size
         return chunk.blocks[position // size], position % size
 
+    def _scores(self, chunk: Chunk) -> abc.Iterator[Scores]:
+        for end, target in enumerate(chunk.targets, chunk.start + 1):
+            yield score(self._held(chunk, end), target)
+        if chunk.scores > len(chunk.targets):
+            yield score(self._held(chunk, chunk.start + chunk.count), self.last[chunk.slot])
+
+    def _held(self, chunk: Chunk, end: int) -> list[int]:
+        return [self.cells[self._cell(chunk, position)] for position in range(end)]
+
     def _sample(self, chunk: Chunk) -> int:
-        end = chunk.start + chunk.count
-        tokens = [self.cells[self._cell(chunk, position)] for position in range(end)]
+        tokens = self._held(chunk, chunk.start + chunk.count)
         self.last[chunk.slot] = next_token(tokens, chunk.sequence.seed)
         return self.last[chunk.slot]
 

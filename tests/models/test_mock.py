@@ -6,17 +6,20 @@ from typing import Any
 
 import pytest
 
-from models.errors import Busy, Failed, Invalid, TooLong
+from models.errors import Busy, Failed, Invalid, TimedOut, TooLong
 from models.events import Event, Finished, FinishReason, Started, Text, Usage
-from models.mock import MockEngine, split
+from models.mock import MockEngine
 from models.request import GenerateRequest, SamplingParams, TextPrompt, TokenPrompt
+from models.script import split
+
+WISHES = ("echo", "include_stop", "return_token_ids", "timeout_s", "truncate_prompt_tokens")
 
 
-def ask(*, n: int = 1, stop: tuple[str, ...] = (), **sampling: Any) -> GenerateRequest:
+def ask(*, n: int = 1, stop: tuple[str, ...] = (), **rest: Any) -> GenerateRequest:
     prompt = TextPrompt("one two")
-    return GenerateRequest(
-        id="1", prompt=prompt, n=n, stop=stop, sampling=SamplingParams(**sampling)
-    )
+    wishes = {name: rest.pop(name) for name in WISHES if name in rest}
+    sampling = SamplingParams(**rest)
+    return GenerateRequest(id="1", prompt=prompt, n=n, stop=stop, sampling=sampling, **wishes)
 
 
 async def answer(
@@ -133,3 +136,52 @@ async def test_token_prompts_count_their_ids() -> None:
     request = GenerateRequest(id="1", prompt=TokenPrompt((5, 6, 7)))
     events = await answer(MockEngine("mock"), request)
     assert events[0] == Started(3, 0)
+
+
+async def test_logprobs_and_ids_come_with_the_text() -> None:
+    engine = MockEngine("mock", pieces=["a", "S", "T", "b"])
+    request = ask(stop=("STOP",), logprobs=2, return_token_ids=True, max_tokens=4)
+    _, *texts, _ = await answer(engine, request)
+    assert all(isinstance(one, Text) for one in texts)
+    ids = [one.token_ids for one in texts if isinstance(one, Text)]
+    assert ids == [(0,), (1, 2, 3)]
+    first, *_ = [one for text in texts if isinstance(text, Text) for one in text.logprobs]
+    assert (first.token, first.bytes, first.logprob, first.rank) == ("a", b"a", 0.0, 1)
+    assert [(top.token, top.logprob) for top in first.top] == [("a", 0.0), ("S", -1.0)]
+
+
+async def test_a_prompt_is_echoed_and_cut() -> None:
+    engine = MockEngine("mock")
+    started = (await answer(engine, ask(echo=True, prompt_logprobs=0, max_tokens=0)))[0]
+    assert isinstance(started, Started)
+    assert started.text == "one two"
+    assert [one.logprob for one in started.logprobs] == [None, 0.0]
+    started = (await answer(engine, ask(echo=True, truncate_prompt_tokens=1)))[0]
+    assert started == Started(1, 0, " two")
+
+
+async def test_no_tokens_at_all() -> None:
+    events = await answer(MockEngine("mock"), ask(max_tokens=0))
+    assert events == [Started(2, 0), Finished(FinishReason.LENGTH, Usage(2, 0))]
+
+
+async def test_a_stop_can_be_kept() -> None:
+    events = await answer(
+        MockEngine("mock", pieces=["a", "b"]), ask(stop=("b",), include_stop=True)
+    )
+    assert text(events) == "ab"
+
+
+async def test_a_timeout() -> None:
+    with pytest.raises(TimedOut):
+        await answer(MockEngine("mock", first_token_s=60), ask(timeout_s=0.01))
+    engine = MockEngine("mock", pieces=["a", "b"], inter_token_s=60)
+    events = await answer(engine, ask(timeout_s=0.01))
+    assert events == [Started(2, 0), Text("a"), Finished(FinishReason.LENGTH, Usage(2, 1))]
+    assert engine.live == 0
+
+
+async def test_what_a_script_cannot_heed_is_refused() -> None:
+    for wish in ({"bad_words": ("a",)}, {"allowed_token_ids": (1,)}):
+        with pytest.raises(Invalid):
+            await answer(MockEngine("mock"), ask(**wish))

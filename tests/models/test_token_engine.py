@@ -8,19 +8,21 @@ from collections.abc import AsyncGenerator
 from collections.abc import Sequence as Several
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
-from models.errors import Busy, Failed, Invalid, TooLong
+from models.errors import Busy, Failed, Invalid, TimedOut, TooLong
 from models.events import FinishReason
 from models.metrics import LlmMetrics
 from models.request import SamplingParams
 from models.schedule.admission import Admission
-from models.schedule.sequence import Chunk, Sequence
+from models.schedule.plan import SCORED_TOKENS
+from models.schedule.sequence import Chunk, Scores, Sequence
 from models.step_loop import StepLoop
 from models.stepper import Stepper
 from models.token_engine import Admitted, TokenEngine, TokenRequest, Tokens
-from tests.models.recall import CURSED, Ready, RecallModel, expected, recall_model
+from tests.models.recall import CURSED, Ready, RecallModel, expected, recall_model, score
 
 
 @asynccontextmanager
@@ -55,14 +57,28 @@ def ask(
     n: int = 1,
     stop_ids: frozenset[int] = frozenset(),
     name: str = "",
+    scored: bool = False,
+    bad_words: tuple[tuple[int, ...], ...] = (),
+    timeout_s: float | None = None,
+    priority: int = 0,
 ) -> TokenRequest:
-    sampling = SamplingParams(max_tokens=count, seed=seed)
-    return TokenRequest(name or f"r{random.getrandbits(64)}", tuple(prompt), sampling, stop_ids, n)
+    asked = 0 if scored else None
+    return TokenRequest(
+        name or f"r{random.getrandbits(64)}",
+        tuple(prompt),
+        SamplingParams(max_tokens=count, seed=seed, logprobs=asked, prompt_logprobs=asked),
+        stop_ids,
+        n,
+        bad_words=bad_words,
+        timeout_s=timeout_s,
+        priority=priority,
+    )
 
 
 @dataclass
 class Answered:
     tokens: dict[int, list[int]] = field(default_factory=dict)
+    scores: dict[int, list[Scores]] = field(default_factory=dict)
     finishes: dict[int, Tokens] = field(default_factory=dict)
     admitted: Admitted | None = None
 
@@ -77,6 +93,7 @@ async def collect(engine: TokenEngine, request: TokenRequest) -> Answered:
                 continue
             assert item.choice not in answered.finishes
             answered.tokens.setdefault(item.choice, []).extend(item.token_ids)
+            answered.scores.setdefault(item.choice, []).extend(item.scores)
             if item.finish:
                 answered.finishes[item.choice] = item
     return answered
@@ -295,3 +312,158 @@ async def test_finishes_are_counted_by_reason() -> None:
             for reason in ("length", "cancelled", "stop")
         }
     assert finished == {"length": 1, "cancelled": 1, "stop": 1}
+
+
+def scores_of(tokens: list[int], first: int) -> list[Scores]:
+    return [score(tokens[:i], tokens[i]) for i in range(first, len(tokens))]
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("blocks", [16, 64])
+async def test_scores_are_right_whatever_happens_to_their_sequences(
+    ahead: bool, blocks: int
+) -> None:
+    """Chunks, prefixes that others left in the cache, preemption, several choices."""
+    chance = random.Random(blocks)
+    model = recall_model(blocks=blocks, launch_ahead=ahead)
+    shared = [chance.randrange(97) for _ in range(20)]
+    async with serving(model, step_tokens=7) as engine:
+
+        async def one(number: int) -> None:
+            await asyncio.sleep(chance.random() * 0.05)
+            prompt = shared[: chance.randrange(20)] + [chance.randrange(97) for _ in range(3)]
+            count, n = chance.randrange(1, 24), 1 + number % 2
+            request = ask(prompt, count, seed=number, n=n, scored=number % 3 > 0)
+            answered = await collect(engine, request)
+            assert answered.admitted is not None
+            if number % 3 == 0:
+                assert answered.admitted.scores == ()
+                return
+            assert list(answered.admitted.scores) == scores_of(prompt, 1)
+            for choice in range(n):
+                tokens = expected(prompt, number + choice, count)
+                assert answered.tokens[choice] == tokens
+                assert answered.scores[choice] == scores_of(prompt + tokens, len(prompt))
+
+        await asyncio.gather(*(one(number) for number in range(90)))
+    if blocks == 16:
+        assert engine.stepper.preemptions > 0
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+async def test_a_prompt_can_be_scored_without_an_answer(ahead: bool) -> None:
+    prompt = [5, 6, 7, 8]
+    async with serving(recall_model(launch_ahead=ahead)) as engine:
+        answered = await collect(engine, ask(prompt, 0, scored=True))
+    assert answered.admitted == Admitted(4, 0, tuple(scores_of(prompt, 1)))
+    assert answered.tokens == {0: []}
+    assert answered.finishes == {0: Tokens(0, (), FinishReason.LENGTH)}
+
+
+async def test_the_token_that_stops_is_scored_too() -> None:
+    tokens = expected([5, 6], 1, 20)
+    async with serving(recall_model()) as engine:
+        request = ask([5, 6], 20, seed=1, stop_ids=frozenset({tokens[0]}), scored=True)
+        answered = await collect(engine, request)
+    assert answered.tokens[0] == []
+    assert answered.scores[0] == [score([5, 6], tokens[0])]
+
+
+async def test_a_failed_step_takes_no_scores_away() -> None:
+    model = recall_model(fail_on=CURSED, launch_ahead=True)
+    async with serving(model, step_tokens=1) as engine:
+        older = asyncio.create_task(collect(engine, ask([1, 2, 3], 5, scored=True)))
+        await asyncio.sleep(0)
+        with pytest.raises(Failed):
+            await collect(engine, ask([7, 7, CURSED, 4], 20))
+        admitted = (await older).admitted
+    assert admitted == Admitted(3, 0, tuple(scores_of([1, 2, 3], 1)))
+
+
+async def test_a_step_scores_only_so_many_tokens() -> None:
+    model = recall_model(max_context=1024, blocks=512)
+    most = 0
+    launch = model.launch
+
+    def watched(chunks: Any) -> Any:
+        nonlocal most
+        most = max(most, sum(len(chunk.targets) for chunk in chunks))
+        return launch(chunks)
+
+    model.launch = watched  # type: ignore[method-assign]
+    prompts = [[i, *([1] * 300)] for i in range(3)]
+    async with serving(model, step_tokens=2000) as engine:
+        every = [collect(engine, ask(prompt, 1, scored=True)) for prompt in prompts]
+        for prompt, answered in zip(prompts, await asyncio.gather(*every), strict=True):
+            assert answered.admitted == Admitted(301, 0, tuple(scores_of(prompt, 1)))
+    assert most == SCORED_TOKENS
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+async def test_banned_tokens_are_known_when_a_token_is_sampled(ahead: bool) -> None:
+    """``RecallModel`` samples what it likes; the chunks tell it what it should not."""
+    model = recall_model(launch_ahead=ahead)
+    tokens = expected([1, 2], 3, 12)
+    banned: list[tuple[int, ...]] = []
+    launch = model.launch
+
+    def watched(chunks: Any) -> Any:
+        banned.extend(chunk.banned for chunk in chunks if chunk.samples)
+        return launch(chunks)
+
+    model.launch = watched  # type: ignore[method-assign]
+    words = ((96,), (2, 50), (tokens[4], tokens[5], 60), (tokens[4], 1, 61))
+    async with serving(model) as engine:
+        answered = await collect(engine, ask([1, 2], 12, seed=3, bad_words=words))
+    assert answered.tokens[0] == tokens
+    assert banned == [(96, 60) if i == 6 else (96,) for i in range(12)]
+
+
+async def test_a_timeout_ends_a_begun_answer_by_length() -> None:
+    async with serving(recall_model(seconds=0.02)) as engine:
+        answered = await collect(engine, ask([1, 2], 60, timeout_s=0.4))
+    assert answered.finishes[0].finish is FinishReason.LENGTH
+    assert 0 < len(answered.tokens[0]) < 60
+    assert answered.tokens[0] == expected([1, 2], 0, 60)[: len(answered.tokens[0])]
+
+
+async def test_a_timeout_before_the_first_token_is_an_error() -> None:
+    """In the queue, and in the middle of a prompt."""
+    async with serving(recall_model(slots=1, seconds=0.01), step_tokens=1) as engine:
+        running = asyncio.create_task(collect(engine, ask([1] * 20, 2)))
+        await asyncio.sleep(0)
+        with pytest.raises(TimedOut):
+            await collect(engine, ask([2], 2, timeout_s=0.02))
+        assert engine.admission.waiting == 0
+        assert (await running).tokens[0] == expected([1] * 20, 0, 2)
+        with pytest.raises(TimedOut):
+            await collect(engine, ask([3] * 50, 2, timeout_s=0.03))
+        assert_nothing_held(engine)
+
+
+async def test_a_timeout_counts_from_the_first_token_of_any_choice() -> None:
+    async with serving(recall_model(slots=1, seconds=0.02)) as engine:
+        answered = await collect(engine, ask([1, 2], 60, n=2, timeout_s=0.4))
+    assert [answered.finishes[i].finish for i in range(2)] == [FinishReason.LENGTH] * 2
+    assert answered.tokens[1] == []
+
+
+async def test_the_lower_priority_goes_first() -> None:
+    order: list[int] = []
+    async with serving(recall_model(slots=1, seconds=0.002)) as engine:
+
+        async def one(priority: int) -> None:
+            await collect(engine, ask([1], 2, priority=priority))
+            order.append(priority)
+
+        await asyncio.gather(*(one(priority) for priority in (0, 5, 1, -3, 2)))
+    assert order == [0, -3, 1, 2, 5]
+
+
+async def test_allowed_tokens_that_the_model_does_not_have_are_refused() -> None:
+    request = ask([1], 2)
+    sampling = replace(request.sampling, allowed_token_ids=(1, 5000))
+    async with serving(recall_model()) as engine:
+        with pytest.raises(Invalid, match="5000") as refused:
+            await collect(engine, replace(request, sampling=sampling))
+    assert refused.value.param == "allowed_token_ids"

@@ -32,6 +32,7 @@ async def test_an_answer_is_whole() -> None:
         "completion_tokens": 4,
         "total_tokens": 6,
         "prompt_tokens_details": {"cached_tokens": 1},
+        "completion_tokens_details": {"reasoning_tokens": 0},
     }
 
 

@@ -132,7 +132,16 @@ async def test_neutral_values_pass(extra: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     "extra",
-    [{"best_of": 2}, {"echo": True}, {"suffix": "x"}, {"logprobs": 0}, {"max_tokens": 0}],
+    [
+        {"best_of": 2, "n": 3},
+        {"best_of": 2, "stream": True},
+        {"best_of": 129},
+        {"suffix": "x"},
+        {"logprobs": 21},
+        {"logprobs": True},
+        {"max_tokens": -1},
+        {"echo": "yes"},
+    ],
 )
 async def test_what_would_change_the_answer_is_refused(extra: dict[str, Any]) -> None:
     answer = await complete(make_app(), **extra)

@@ -35,6 +35,11 @@ CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{
         ({"role": "assistant", "tool_calls": {}}, "messages[1].tool_calls"),
         ({"role": "assistant", "tool_calls": [5]}, "messages[1].tool_calls[0]"),
         ({"role": "assistant", "tool_calls": [{}]}, "messages[1].tool_calls[0].function"),
+        ({"role": "assistant", "tool_calls": [{**CALL, "id": 5}]}, "messages[1].tool_calls[0].id"),
+        (
+            {"role": "assistant", "tool_calls": [{**CALL, "type": "custom"}]},
+            "messages[1].tool_calls[0].type",
+        ),
         ({"role": "assistant", "function_call": {}}, "messages[1].function_call.name"),
         ({"role": "assistant", "content": "x", "audio": {"id": "a"}}, "messages[1].audio"),
         ({"role": "tool", "content": "x"}, "messages[1].tool_call_id"),

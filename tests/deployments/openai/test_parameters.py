@@ -8,8 +8,6 @@ from starlette.applications import Starlette
 from tests.deployments.schemas import check
 from tests.deployments.serving import CHAT, HELLO, chat, complete, make_app, post
 
-TOOL = {"type": "function", "function": {"name": "f"}}
-
 
 @pytest.fixture
 def app() -> Starlette:
@@ -33,7 +31,6 @@ async def refused(app: Starlette, param: str, **body: Any) -> dict[str, Any]:
         {"user": "ann", "metadata": {"a": "b"}, "store": True, "service_tier": "auto"},
         {"safety_identifier": "x", "prompt_cache_key": "k", "prompt_cache_retention": "24h"},
         {"prompt_cache_options": {"mode": "implicit"}, "verbosity": "medium"},
-        {"parallel_tool_calls": False},
     ],
 )
 async def test_the_harmless_is_accepted(app: Starlette, extra: dict[str, Any]) -> None:
@@ -49,11 +46,12 @@ async def test_the_harmless_is_accepted(app: Starlette, extra: dict[str, Any]) -
         {"response_format": {"type": "text"}, "modalities": ["text"]},
         {"audio": None, "prediction": None, "web_search_options": None, "moderation": None},
         {"reasoning_effort": None},
-        {"reasoning_effort": "none"},
+        {"parallel_tool_calls": False},
         {"n": 1, "stop": [], "logit_bias": {}},
         {"guided_json": None, "structured_outputs": None, "use_beam_search": False},
         {"length_penalty": 1.0, "skip_special_tokens": True, "chat_template_kwargs": {}},
         {"top_k": 0, "min_p": 0, "repetition_penalty": 1, "min_tokens": 0},
+        {"allowed_token_ids": [], "bad_words": [], "prompt_logprobs": None, "priority": 0},
     ],
 )
 async def test_neutral_values_pass(app: Starlette, extra: dict[str, Any]) -> None:
@@ -63,13 +61,6 @@ async def test_neutral_values_pass(app: Starlette, extra: dict[str, Any]) -> Non
 @pytest.mark.parametrize(
     ("param", "value"),
     [
-        ("logprobs", True),
-        ("top_logprobs", 2),
-        ("response_format", {"type": "json_object"}),
-        ("response_format", {"type": "json_schema", "json_schema": {}}),
-        ("tools", [TOOL]),
-        ("tool_choice", "required"),
-        ("tool_choice", TOOL),
         ("functions", [{"name": "f"}]),
         ("function_call", {"name": "f"}),
         ("audio", {"voice": "alloy"}),
@@ -77,16 +68,9 @@ async def test_neutral_values_pass(app: Starlette, extra: dict[str, Any]) -> Non
         ("prediction", {"type": "content", "content": "x"}),
         ("web_search_options", {}),
         ("moderation", {"model": "m"}),
-        ("reasoning_effort", "high"),
-        ("guided_json", {}),
-        ("guided_regex", "a+"),
-        ("structured_outputs", {"regex": "a"}),
         ("use_beam_search", True),
         ("length_penalty", True),
         ("echo", True),
-        ("chat_template_kwargs", {"enable_thinking": False}),
-        ("include_stop_str_in_output", True),
-        ("prompt_logprobs", 0),
         ("cache_salt", "x"),
     ],
 )
@@ -95,6 +79,25 @@ async def test_what_would_change_the_answer_is_refused(
 ) -> None:
     error = await refused(app, param, **{param: value})
     assert error["code"] == "unsupported_parameter"
+
+
+@pytest.mark.parametrize(
+    ("param", "value"),
+    [
+        ("response_format", {"type": "json_object"}),
+        ("response_format", {"type": "json_schema", "json_schema": {}}),
+        ("guided_json", {}),
+        ("regex", "a+"),
+    ],
+)
+async def test_a_grammar_that_the_engine_does_not_follow_is_refused(
+    app: Starlette, param: str, value: Any
+) -> None:
+    error = await refused(app, param, **{param: value})
+    assert "follows no grammars" in error["message"]
+    for stream in (True, False):
+        answer = await complete(app, **{param: value}, stream=stream)
+        assert answer.status_code == 400
 
 
 async def test_the_unknown_is_refused(app: Starlette) -> None:
@@ -144,6 +147,25 @@ async def test_the_unknown_is_refused(app: Starlette) -> None:
         ("stop_token_ids", [-1]),
         ("stop_token_ids", "1"),
         ("ignore_eos", 1),
+        ("logprobs", 1),
+        ("top_logprobs", 2),
+        ("prompt_logprobs", 21),
+        ("prompt_logprobs", -1),
+        ("allowed_token_ids", [-1]),
+        ("allowed_token_ids", "1"),
+        ("bad_words", [""]),
+        ("bad_words", "x"),
+        ("bad_words", ["x"] * 257),
+        ("return_token_ids", 1),
+        ("include_stop_str_in_output", "no"),
+        ("skip_special_tokens", 0),
+        ("truncate_prompt_tokens", 0),
+        ("truncate_prompt_tokens", -1),
+        ("timeout", 0),
+        ("timeout", -1),
+        ("timeout", "1"),
+        ("priority", 1001),
+        ("priority", 1.5),
         ("stream", "true"),
         ("stream_options", []),
         ("model", None),
@@ -166,6 +188,12 @@ async def test_places_inside_are_named(app: Starlette) -> None:
     await refused(app, "min_tokens", min_tokens=5, max_tokens=4)
 
 
+async def test_what_does_not_go_together_is_refused(app: Starlette) -> None:
+    await refused(app, "top_logprobs", logprobs=False, top_logprobs=1)
+    await refused(app, "top_logprobs", logprobs=True, top_logprobs=21)
+    await refused(app, "prompt_logprobs", prompt_logprobs=1, stream=True)
+
+
 async def test_wrong_types_are_told_in_words(app: Starlette) -> None:
     error = await refused(app, "temperature", temperature="1")
     assert error["code"] == "invalid_type"
@@ -178,7 +206,7 @@ async def test_stream_options(app: Starlette) -> None:
     for options in ({}, {"include_obfuscation": True}, {"include_usage": None}):
         assert (await chat(app, stream=True, stream_options=options)).status_code == 200
     await refused(app, "stream_options", stream_options={"include_usage": True})
-    for name, value in {"x": 1, "continuous_usage_stats": True, "include_usage": 1}.items():
+    for name, value in {"x": 1, "continuous_usage_stats": 1, "include_usage": 1}.items():
         await refused(app, f"stream_options.{name}", stream=True, stream_options={name: value})
 
 

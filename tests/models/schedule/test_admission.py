@@ -69,3 +69,27 @@ async def test_retry_after_follows_the_drain_rate() -> None:
     for _ in range(40):
         admission.enter(1, 1)
     assert 1.0 < admission.retry_after() <= 41 / 10 * 1.5
+
+
+async def test_a_lower_priority_goes_first_and_equals_keep_their_order() -> None:
+    admission = Admission(max_running=1, max_waiting=9, max_waiting_tokens=100)
+    running = admission.enter(1, 1)[0]
+    late, first, second, early = [admission.enter(1, 1, priority)[0] for priority in (9, 0, 0, -9)]
+    for place in (early, first, second, late):
+        admission.leave(running)
+        assert place.running
+        running = place
+
+
+async def test_waiting_makes_up_for_priority() -> None:
+    """One second a unit: whoever came that much earlier goes first."""
+    admission = Admission(max_running=1, max_waiting=9, max_waiting_tokens=100)
+    running = admission.enter(1, 1)[0]
+    patient = admission.enter(1, 1, 5)[0]
+    patient.due -= 4.5
+    urgent, hasty = admission.enter(1, 1, 1)[0], admission.enter(1, 1, 0)[0]
+    admission.leave(running)
+    assert hasty.running
+    admission.leave(hasty)
+    assert patient.running
+    assert not urgent.running

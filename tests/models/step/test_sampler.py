@@ -255,3 +255,42 @@ def test_broken_logits_of_one_row_leave_the_others_alone() -> None:
         tokens = sample(values, *rows, chunk(extra))
         assert tokens[:2] == expected
         assert 0 <= tokens[2] < VOCAB
+
+
+def test_nothing_but_allowed_tokens_comes() -> None:
+    values = logits(3)
+    wish = SamplingParams(temperature=0, allowed_token_ids=(7, 9, 9, VOCAB + 5))
+    hot = SamplingParams(temperature=2, allowed_token_ids=(3,), logit_bias={4: 100})
+    chunks = [
+        replace(chunk(one, slot=slot), history=(0,) * 4)
+        for slot, one in enumerate([wish, hot, SamplingParams(temperature=0)])
+    ]
+    likelier = 7 if values[0, 7] > values[0, 9] else 9
+    assert sample(values, *chunks) == [likelier, 3, int(values[2].argmax())]
+
+
+def test_allowed_tokens_are_those_of_the_slots_present_sequence() -> None:
+    sampler = Sampler(4, VOCAB, CPU)
+    values, inputs = logits(1), torch.zeros(1, dtype=torch.int64)
+    for allowed in ((5,), (6,)):
+        wish = SamplingParams(temperature=0, allowed_token_ids=allowed)
+        first = replace(chunk(wish), history=(0,) * 4)
+        for one in (first, replace(first, history=None)):
+            sampler.observe([one], [0], inputs)
+            assert sampler.sample(values.clone(), [one]).tolist() == [*allowed]
+
+
+def test_what_would_complete_a_bad_word_does_not_come() -> None:
+    values = logits(2)
+    best, second = values[0].topk(2).indices.tolist()
+    greedy = SamplingParams(temperature=0)
+    banned = replace(chunk(greedy), banned=(best, VOCAB + 1))
+    assert sample(values[:1].repeat(2, 1), banned, chunk(greedy)) == [second, best]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_bans_that_would_leave_nothing_yield(temperature: float) -> None:
+    wish = SamplingParams(temperature=temperature, allowed_token_ids=(7, 9))
+    for banned, left in (((7,), {9}), ((7, 9), {7, 9})):
+        one = replace(chunk(wish), history=(0,) * 4, banned=banned)
+        assert sample(logits(1), one)[0] in left

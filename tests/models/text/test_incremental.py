@@ -76,7 +76,7 @@ def test_bytes_of_characters_and_stray_bytes_mixed(fallback: Made, data: st.Data
 def test_what_continues_a_prompt_is_the_rest_of_the_text(prompt: str, answer: str) -> None:
     tokenizer = byte_tokenizer()
     made = tokenizer, Detokenizer(tokenizer)
-    out = deltas(made, tokenizer.encode(answer).ids, tokenizer.encode(prompt).ids)
+    out = deltas(made, list(answer.encode()), list(prompt.encode()))  # ids are bytes
     assert "".join(out) == answer
 
 
@@ -180,3 +180,45 @@ def test_random_ids_of_the_default_model(default_model: Made, data: st.DataObjec
     tokenizer = default_model[0]
     token_ids = data.draw(st.lists(st.integers(0, tokenizer.get_vocab_size()), max_size=60))
     assert "".join(deltas(default_model, token_ids)) == tokenizer.decode(token_ids)
+
+
+def test_special_tokens_show_where_asked_for() -> None:
+    tokenizer = byte_tokenizer()
+    user, end = (vocabularies.id_of(tokenizer, token) for token in ("<|user|>", "<|end|>"))
+    ids = [*b"a", user, *b"b", end]
+    text = Detokenizer(tokenizer, shown={"<|user|>"}).start()
+    assert [text.push(token_id) for token_id in ids] == ["a", "<|user|>", "b", ""]
+
+
+@pytest.mark.parametrize(
+    ("kind", "piece", "spelled"),
+    [
+        ("fallback", "▁a", b" a"),
+        ("fallback", "é", "é".encode()),
+        ("fallback", "<0xC3>", b"\xc3"),
+        ("fallback", "</s>", b"</s>"),
+        ("metaspace", "▁foo", b" foo"),
+        ("word pieces", "##able", b"able"),
+        ("plain", "two", b" two"),
+        ("added", "日本", "日本".encode()),
+    ],
+)
+def test_the_bytes_of_a_token_within_a_text(kind: str, piece: str, spelled: bytes) -> None:
+    tokenizer = KINDS[kind]()
+    token_id = vocabularies.id_of(tokenizer, piece)
+    assert Detokenizer(tokenizer).bytes_of(token_id) == spelled
+
+
+@pytest.mark.parametrize("kind", ["bytes", "fallback"])
+@pytest.mark.parametrize("text", TEXTS)
+def test_the_bytes_of_all_tokens_are_those_of_the_text(kind: str, text: str) -> None:
+    tokenizer = KINDS[kind]()
+    detokenizer = Detokenizer(tokenizer)
+    ids = tokenizer.encode(text).ids
+    spelled = b"".join(detokenizer.bytes_of(token_id) for token_id in ids)
+    assert spelled.removeprefix(b" " if kind == "fallback" else b"") == text.encode()
+
+
+def test_special_tokens_can_be_shown() -> None:
+    text = Detokenizer(byte_tokenizer(), skip_special=False).start()
+    assert text.push(257) == "<|end|>"

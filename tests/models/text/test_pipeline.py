@@ -206,3 +206,72 @@ def test_it_loads_neither_torch_nor_transformers() -> None:
         "import sys, models.text.pipeline; assert not {'torch', 'transformers'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", check], check=True)
+
+
+def test_tokens_without_what_generation_adds() -> None:
+    assert BYTES.tokenize(TextPrompt("")) == ()
+    assert BYTES.tokenize(TokenPrompt((1, 2))) == (1, 2)
+    assert BYTES.tokenize(CHAT) == encode(CHAT).token_ids
+    assert BYTES.token_strings([BOS, 65, 32]) == ["<|bos|>", "A", "Ġ"]
+
+
+def test_a_raw_text_may_go_without_special_tokens() -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<|bos|> $A", special_tokens=[("<|bos|>", BOS)]
+    )
+    pipeline = TextPipeline(tokenizer, special_tokens={})
+    assert pipeline.tokenize(TextPrompt("a")) == (BOS, 97)
+    assert pipeline.tokenize(TextPrompt("a"), special_tokens=False) == (97,)
+
+
+def test_ids_become_text_again() -> None:
+    assert BYTES.detokenize(BYTES.tokenize(TextPrompt("naïve 日本"))) == "naïve 日本"
+    assert BYTES.detokenize([BOS]) == "<|bos|>"
+    for ask in (BYTES.detokenize, BYTES.token_strings):
+        with pytest.raises(Invalid, match="outside"):
+            ask([BYTES.vocab_size])
+
+
+def test_only_the_end_of_a_prompt_is_read_on_request() -> None:
+    request = GenerateRequest(id="r", prompt=TextPrompt("abcdef"), truncate_prompt_tokens=4)
+    assert BYTES.encode(request).token_ids == (*b"cdef",)
+
+
+def test_bad_words_are_spelled_alone_and_after_a_space() -> None:
+    words = ("no", " no", "x y")
+    expected = ((*b"no",), (*b" no",), (*b"x y",), (*b" x y",))
+    assert encode(TextPrompt("a"), bad_words=words).bad_words == expected
+
+
+def test_allowed_tokens_must_be_known() -> None:
+    assert refused(TextPrompt("a"), allowed_token_ids=(5, 261)).param == "allowed_token_ids"
+
+
+def test_a_token_by_itself() -> None:
+    assert BYTES.spell(ord("a")) == ("a", b"a")
+    assert BYTES.spell(0xE2) == ("\N{REPLACEMENT CHARACTER}", b"\xe2")
+    assert BYTES.spell(END) == ("<|end|>", b"<|end|>")
+    assert BYTES.spell(5000) == ("", b"")
+
+
+def test_an_echo_is_what_was_sent_and_where_its_tokens_begin() -> None:
+    sent = "a€b"
+    encoded = encode(TextPrompt(sent))
+    assert BYTES.echo(encoded, sent) == (sent, [0, 1, 1, 1, 2])
+    assert BYTES.echo(encoded, None) == (sent, [0, 1, 1, 1, 2])
+    control = encode(TextPrompt("a<|end|>b"))
+    assert BYTES.echo(control, "a<|end|>b") == ("a<|end|>b", [0, 1, 8])
+    assert BYTES.echo(control, None) == ("ab", [0, 1, 1])
+
+
+def test_an_echo_ends_before_half_a_character() -> None:
+    encoded = encode(TokenPrompt((*b"a\xe2\x82",)))
+    assert BYTES.echo(encoded, None)[0] == "a"
+    assert BYTES.decoder(encoded).push([0xAC]) == "€"
+
+
+def test_special_tokens_are_shown_on_request() -> None:
+    encoded = encode(TextPrompt("a"))
+    assert BYTES.decoder(encoded, skip_special=False).push([*b"b", USER, *b"c"]) == "b<|user|>c"
+    assert BYTES.decoder(encoded).push([*b"b", USER, *b"c"]) == "bc"

@@ -183,3 +183,13 @@ def test_many_stops_and_a_long_text_one_character_a_piece() -> None:
     match = first_match(text, stops)
     assert match is None
     assert "".join(outs) + matcher.flush() == text
+
+
+def test_the_text_behind_a_stop_is_told() -> None:
+    matcher = StopMatcher(["<a>", "x<a>y"])
+    assert matcher.push("12x<a") == "12"
+    assert matcher.push("> rest") == "x"
+    assert (matcher.stop, matcher.rest, matcher.held) == ("<a>", " rest", "")
+    flushed = StopMatcher(["b", "abc"])
+    assert (flushed.push("ab"), flushed.flush()) == ("", "a")
+    assert (flushed.stop, flushed.rest) == ("b", "")

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from models.errors import Invalid
+from models.request import ChatPrompt
 from models.text.template import ChatTemplate, find_template
 
 USER = {"role": "user", "content": "Hi"}
@@ -13,7 +14,7 @@ ROLES = "{% for message in messages %}{{ message.role }};{% endfor %}"
 
 
 def render(source: str, *messages: dict[str, Any], **special_tokens: str) -> str:
-    return ChatTemplate(source, special_tokens).render(messages or (USER,))
+    return ChatTemplate(source, special_tokens).render(ChatPrompt(messages or (USER,)))
 
 
 def refusal(source: str, *messages: dict[str, Any]) -> str:

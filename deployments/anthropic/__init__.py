@@ -1,0 +1,1 @@
+"""Anthropic's wire forms: what a body means, what an answer looks like."""

@@ -1,0 +1,142 @@
+"""Tools, the choice among them, thinking and the output's format, in Anthropic's words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from deployments.openai.errors import ApiError, invalid, wrong_type
+from deployments.openai.parameters import unsupported
+from deployments.openai.structured import PARSERS
+from deployments.openai.tools import Offer, parse_offer
+from models.request import Grammar
+
+# Fields of a tool, those that change nothing in how it is offered or called with them.
+FIELDS = frozenset({"type", "name", "description", "input_schema", "strict"})
+HINTS = frozenset({"cache_control", "eager_input_streaming"})
+DONE_ANYWAY: tuple[Any, ...] = (
+    None,
+    False,
+    [],
+    ["direct"],
+)  # of the other fields that a tool may have
+CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+EFFORTS = ("low", "medium", "high", "xhigh", "max")
+
+
+def parse_tools(tools: Any, choice: Any) -> Offer:
+    """From ``tools`` and ``tool_choice``. Raises ``ApiError``."""
+    given = None if tools is None else [_tool(tool, i) for i, tool in enumerate(_array(tools))]
+    chosen, parallel = _choice(choice)
+    try:
+        return parse_offer(given, chosen, parallel)
+    except ApiError as error:
+        raise _respelled(error) from None
+
+
+def template_kwargs(thinking: Any, output_config: Any) -> dict[str, Any]:
+    """What templates are told of thinking and effort. Raises ``ApiError``."""
+    found: dict[str, Any] = {}
+    if thinking is not None:
+        found["enable_thinking"] = _thinks(_object(thinking, "thinking"))
+    effort = _config(output_config).get("effort")
+    if effort is not None:
+        if effort not in EFFORTS:
+            known = ", ".join(f"'{one}'" for one in EFFORTS)
+            message = f"Invalid value for 'output_config.effort'. Supported values are: {known}."
+            raise invalid(message, "output_config.effort", "invalid_value")
+        found["reasoning_effort"] = effort
+    return found
+
+
+def parse_grammar(output_config: Any) -> Grammar | None:
+    """What the answer must be, by ``output_config.format``. Raises ``ApiError``."""
+    value = _config(output_config).get("format")
+    if value is None:
+        return None
+    param = "output_config.format"
+    if _object(value, param).get("type") != "json_schema":
+        message = f"Invalid value for '{param}.type'. Supported values are: 'json_schema'."
+        raise invalid(message, f"{param}.type", "invalid_value")
+    if value.get("schema") is None:
+        raise wrong_type("an object", None, f"{param}.schema")
+    return PARSERS["response_format"](value, param)
+
+
+def _thinks(thinking: Mapping[str, Any]) -> bool:
+    """``budget_tokens`` is what thinking should take: a model decides for itself."""
+    kind = thinking.get("type")
+    if kind not in ("enabled", "disabled", "adaptive"):
+        known = "'enabled', 'disabled' and 'adaptive'"
+        message = f"Invalid value for 'thinking.type'. Supported values are: {known}."
+        raise invalid(message, "thinking.type", "invalid_value")
+    budget = thinking.get("budget_tokens")
+    if kind == "enabled" and type(budget) is not int:
+        raise wrong_type("an integer", budget, "thinking.budget_tokens")
+    if thinking.get("display") not in (None, "summarized"):
+        raise unsupported("thinking.display")
+    for key in thinking.keys() - {"type", "budget_tokens", "display"}:
+        raise unsupported(f"thinking.{key}")
+    return bool(kind != "disabled")
+
+
+def _config(value: Any) -> Mapping[str, Any]:
+    config = {} if value is None else _object(value, "output_config")
+    for key in config.keys() - {"effort", "format"}:
+        raise unsupported(f"output_config.{key}")
+    return config
+
+
+def _tool(tool: Any, index: int) -> dict[str, Any]:
+    at = f"tools[{index}]"
+    _object(tool, at)
+    if tool.get("type") not in (None, "custom"):
+        message = f"Tools of this type are not supported: '{at}.type'. Only 'custom' ones are."
+        raise invalid(message, f"{at}.type", "unsupported_value")
+    for key in tool.keys() - FIELDS - HINTS:
+        if tool[key] not in DONE_ANYWAY:
+            raise unsupported(f"{at}.{key}")
+    if not isinstance(tool.get("input_schema"), dict):
+        raise wrong_type("an object", tool.get("input_schema"), f"{at}.input_schema")
+    function = {key: tool[key] for key in ("name", "description", "strict") if key in tool}
+    return {"type": "function", "function": {**function, "parameters": tool["input_schema"]}}
+
+
+def _choice(value: Any) -> tuple[Any, bool]:
+    """OpenAI's choice, and whether several calls are allowed."""
+    if value is None:
+        return None, True
+    kind = _object(value, "tool_choice").get("type")
+    parallel = value.get("disable_parallel_tool_use")
+    if not isinstance(parallel, bool | None):
+        raise wrong_type("a boolean", parallel, "tool_choice.disable_parallel_tool_use")
+    if kind == "tool":
+        function = {"name": value.get("name")}
+        return {"type": "function", "function": function}, not parallel
+    if not isinstance(kind, str) or kind not in CHOICES:
+        known = ", ".join(f"'{name}'" for name in (*CHOICES, "tool"))
+        message = f"Invalid value for 'tool_choice.type'. Supported values are: {known}."
+        raise invalid(message, "tool_choice.type", "invalid_value")
+    return CHOICES[kind], not parallel
+
+
+def _respelled(error: ApiError) -> ApiError:
+    """Anthropic's fields have no ``function`` around them, and another name for parameters."""
+
+    def spelled(text: str) -> str:
+        return text.replace(".function.parameters", ".input_schema").replace(".function", "")
+
+    param = None if error.param is None else spelled(error.param)
+    return invalid(spelled(error.message), param, error.code)
+
+
+def _array(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise wrong_type("an array", value, "tools")
+    return value
+
+
+def _object(value: Any, at: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise wrong_type("an object", value, at)
+    return value

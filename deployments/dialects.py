@@ -1,0 +1,32 @@
+"""Which dialect's errors a path answers."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+from starlette.types import Scope
+
+from deployments.anthropic import errors as anthropic
+from deployments.openai.errors import ApiError
+from deployments.openai.sse import error_event
+
+ANTHROPIC_PATH = "/v1/messages"
+
+
+def is_anthropic(scope: Scope) -> bool:
+    """Whether Anthropic's clients ask there."""
+    path: str = scope["path"].removeprefix(scope.get("root_path", ""))
+    return path == ANTHROPIC_PATH or path.startswith(ANTHROPIC_PATH + "/")
+
+
+def error_response(scope: Scope, error: ApiError, request_id: str) -> Response:
+    """The whole HTTP answer."""
+    if is_anthropic(scope):
+        return anthropic.error_response(error, request_id)
+    return error.response()
+
+
+def last_event(scope: Scope, error: ApiError, request_id: str) -> bytes:
+    """What ends a stream when all else failed."""
+    if is_anthropic(scope):
+        return anthropic.error_event(error, request_id)
+    return error_event(error)

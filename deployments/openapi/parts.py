@@ -1,0 +1,185 @@
+"""Schemas of what the request models leave to others: prompts, messages, items."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from models.embedding import MAX_INPUTS
+
+Schema = dict[str, Any]
+
+STRING: Schema = {"type": "string"}
+ANYTHING: Schema = {}
+
+
+def or_null(schema: Schema) -> Schema:
+    """The schema, or null, which is the default everywhere."""
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def either(*schemas: Schema) -> Schema:
+    """One of the schemas at least."""
+    return {"anyOf": list(schemas)}
+
+
+def listed(items: Schema, **limits: int) -> Schema:
+    """An array."""
+    return {"type": "array", "items": items, **limits}
+
+
+def some(items: Schema) -> Schema:
+    """An array that is not empty."""
+    return listed(items, minItems=1)
+
+
+def shape(required: Sequence[str], **properties: Schema) -> Schema:
+    """An object that may have more."""
+    return {"type": "object", "properties": properties, "required": list(required)}
+
+
+def tagged(type: str, **fields: Schema) -> Schema:
+    """An object of this type with all of the fields."""
+    return shape(["type", *fields], type={"const": type}, **fields)
+
+
+TOKENS = some({"type": "integer", "minimum": 0, "maximum": 2**63 - 1})
+PROMPT = either(STRING, some(STRING), TOKENS, some(TOKENS))
+# What is to be embedded.
+_INPUT: Schema = {"type": "string", "minLength": 1}
+INPUTS = either(
+    _INPUT,
+    TOKENS,
+    listed(_INPUT, minItems=1, maxItems=MAX_INPUTS),
+    listed(TOKENS, minItems=1, maxItems=MAX_INPUTS),
+)
+STOP = either(STRING, listed(STRING, maxItems=64))
+BIAS: Schema = {
+    "type": "object",
+    "propertyNames": {"pattern": "^[0-9]{1,18}$"},
+    "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100},
+}
+
+# Functions, and what an answer must be.
+NAME: Schema = {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"}
+_PARAMETERS = shape([], type={"const": "object"}, properties=or_null(shape([])))
+_DEFINITION = {
+    "name": NAME,
+    "description": or_null(STRING),
+    "parameters": or_null(_PARAMETERS),
+    "strict": or_null({"type": "boolean"}),
+}
+_CHAT_TOOL = tagged("function", function=shape(["name"], **_DEFINITION))
+_RESPONSE_TOOL = shape(["type", "name"], type={"const": "function"}, **_DEFINITION)
+_ANTHROPIC_TOOL = shape(
+    ["name", "input_schema"],
+    name=NAME,
+    description=or_null(STRING),
+    input_schema=_PARAMETERS,
+    type=or_null({"const": "custom"}),
+)
+_NAMED = tagged("function", function=shape(["name"], name=STRING))
+_MODE: Schema = {"enum": ["none", "auto", "required"]}
+_ALLOWED = shape(["type"], type={"const": "allowed_tools"})
+CHAT_TOOLS: dict[str, Schema] = {
+    "tools": or_null(listed(_CHAT_TOOL, maxItems=1024)),
+    "tool_choice": or_null(either(_MODE, _NAMED, _ALLOWED)),
+}
+RESPONSE_TOOLS: dict[str, Schema] = {
+    "tools": or_null(listed(_RESPONSE_TOOL, maxItems=1024)),
+    "tool_choice": or_null(either(_MODE, tagged("function", name=STRING), _ALLOWED)),
+}
+_ANTHROPIC_CHOICE = either(
+    shape(["type"], type={"enum": ["auto", "any", "none"]}), tagged("tool", name=STRING)
+)
+_SCHEMA_FORMAT = tagged("json_schema", schema={"type": "object"})
+ANTHROPIC_OPTIONS: dict[str, Schema] = {
+    "tools": or_null(listed(_ANTHROPIC_TOOL, maxItems=1024)),
+    "tool_choice": or_null(_ANTHROPIC_CHOICE),
+    "thinking": or_null(
+        either(
+            shape(["type"], type={"enum": ["disabled", "adaptive"]}),
+            tagged("enabled", budget_tokens={"type": "integer"}),
+        )
+    ),
+    "output_config": or_null(
+        shape(
+            [],
+            effort=or_null({"enum": ["low", "medium", "high", "xhigh", "max"]}),
+            format=or_null(_SCHEMA_FORMAT),
+        )
+    ),
+}
+_TEXT_FORMAT = shape(["type"], type={"const": "text"})
+_OBJECT_FORMAT = shape(["type"], type={"const": "json_object"})
+FORMAT = either(
+    _TEXT_FORMAT,
+    _OBJECT_FORMAT,
+    tagged("json_schema", json_schema=shape([], schema=or_null({"type": "object"}))),
+    _SCHEMA_FORMAT,
+)
+TEXT_OPTIONS = shape([], format=or_null(either(_TEXT_FORMAT, _OBJECT_FORMAT, _SCHEMA_FORMAT)))
+
+# OpenAI's chat.
+_PART = tagged("text", text=STRING)
+_CONTENT = either(STRING, some(_PART))
+_FUNCTION = shape(["name", "arguments"], name=STRING, arguments=STRING)
+_CALLS = listed(shape(["function"], function=_FUNCTION))
+CHAT = some(
+    either(
+        shape(
+            ["role", "content"],
+            role={"enum": ["system", "developer", "user"]},
+            content=_CONTENT,
+            name=or_null(STRING),
+        ),
+        shape(
+            ["role"],
+            role={"const": "assistant"},
+            content=or_null(either(STRING, some(either(_PART, tagged("refusal", refusal=STRING))))),
+            tool_calls=or_null(_CALLS),
+        ),
+        shape(
+            ["role", "content", "tool_call_id"],
+            role={"const": "tool"},
+            content=_CONTENT,
+            tool_call_id=STRING,
+        ),
+        shape(["role", "name"], role={"const": "function"}, name=STRING),
+    )
+)
+
+# Anthropic's messages.
+TEXT = either(STRING, listed(_PART))
+_USE = tagged("tool_use", id=STRING, name=STRING, input={"type": "object"})
+_RESULT = tagged("tool_result", tool_use_id=STRING)
+_THOUGHT = tagged("thinking", thinking=STRING)
+TURNS = some(
+    either(
+        shape(
+            ["role", "content"],
+            role={"const": "user"},
+            content=either(STRING, listed(either(_PART, _RESULT))),
+        ),
+        shape(
+            ["role", "content"],
+            role={"const": "assistant"},
+            content=either(STRING, listed(either(_PART, _THOUGHT, _USE))),
+        ),
+        shape(["role", "content"], role={"const": "system"}, content=TEXT),
+    )
+)
+
+# The items of OpenAI's responses.
+_TEXTS = listed(either(*(tagged(type, text=STRING) for type in ("input_text", "output_text"))))
+_CALL = tagged("function_call", call_id=STRING, name=STRING, arguments=STRING)
+_OUTPUT = tagged("function_call_output", call_id=STRING, output=either(STRING, _TEXTS))
+_SUMMARY = listed(tagged("summary_text", text=STRING))
+_REASONING = shape(["type"], type={"const": "reasoning"}, summary=or_null(_SUMMARY))
+_MESSAGE = shape(
+    ["role", "content"],
+    type=or_null({"const": "message"}),
+    role={"enum": ["user", "assistant", "system", "developer"]},
+    content=either(STRING, _TEXTS),
+)
+INPUT = either(STRING, some(either(_MESSAGE, _CALL, _OUTPUT, _REASONING)))

@@ -1,0 +1,161 @@
+"""``/v1/responses``: from its JSON to a generation request."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from deployments.openai.call import Call, Count, validated
+from deployments.openai.chat import Effort
+from deployments.openai.errors import invalid
+from deployments.openai.form import Shown
+from deployments.openai.parameters import EMPTY, NOTHING, check_extras
+from deployments.openai.structured import PARSERS
+from deployments.responses.items import Item, parse_input, to_messages
+from deployments.responses.tools import parse_tools
+from models.request import ChatPrompt, GenerateRequest, Grammar, SamplingParams
+
+# Nothing in the answer depends on these.
+HARMLESS = frozenset(
+    {
+        "prompt_cache_key",
+        "prompt_cache_options",
+        "prompt_cache_retention",
+        "safety_identifier",
+        "service_tier",
+        "user",
+    }
+)
+
+# The values that ask for what is done anyway, of parameters that are not supported.
+NEUTRAL: Mapping[str, Collection[Any]] = {
+    "background": (False,),
+    "context_management": EMPTY,
+    "conversation": NOTHING,
+    # What is thought is told in plain words, so nothing has to be encrypted to be sent back.
+    "include": ([], ["reasoning.encrypted_content"]),
+    "max_tool_calls": NOTHING,
+    "moderation": NOTHING,
+    "prompt": NOTHING,
+    "top_logprobs": (0,),
+    "truncation": ("disabled",),
+}
+METADATA_PAIRS = 16
+
+
+class StreamOptions(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    include_obfuscation: bool | None = None  # of no use here: nothing is padded
+
+
+class ReasoningOptions(BaseModel):
+    """What is thought is told in full, so there is no summary of it."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    effort: Effort | None = None
+    summary: Literal["auto"] | None = None
+    generate_summary: Literal["auto"] | None = None
+    context: Literal["auto"] | None = None
+
+
+class TextOptions(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    format: dict[str, Any] | None = None
+    verbosity: str | None = None  # no model here knows it; the answer says what was asked
+
+
+class ResponseBody(BaseModel):
+    """The JSON of a request. Null is the default everywhere; unknown keys are kept as extras."""
+
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    model: str
+    input: Any = None
+    instructions: str | None = None
+    max_output_tokens: Count | None = None
+    metadata: dict[str, str] | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning: ReasoningOptions | None = None
+    previous_response_id: str | None = None
+    store: bool | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    temperature: float | None = None
+    text: TextOptions | None = None
+    tool_choice: Any = None
+    tools: list[Any] | None = None
+    top_p: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseCall:
+    """``history`` are the items of the answers before, ``items`` the request's own."""
+
+    body: ResponseBody
+    history: Sequence[Item]
+    items: Sequence[Item]
+    call: Call
+
+    @property
+    def reasoning(self) -> dict[str, Any]:
+        """As the answer tells it."""
+        options = self.body.reasoning or ReasoningOptions()
+        return {"effort": options.effort, "summary": options.summary}
+
+
+def parse_body(data: Mapping[str, Any]) -> ResponseBody:
+    """Raises ``ApiError``."""
+    body = validated(ResponseBody, data)
+    check_extras(body.model_extra or {}, NEUTRAL, HARMLESS)
+    if body.stream_options and not body.stream:
+        message = "The 'stream_options' parameter is only allowed when 'stream' is enabled."
+        raise invalid(message, "stream_options")
+    if len(body.metadata or ()) > METADATA_PAIRS:
+        raise invalid(f"At most {METADATA_PAIRS} pairs are allowed in 'metadata'.", "metadata")
+    return body
+
+
+def make_call(body: ResponseBody, history: Sequence[Item], id: str) -> ResponseCall:
+    """``history`` from the previous response. Raises ``ApiError`` or ``Invalid``."""
+    items = parse_input(body.input)
+    messages = to_messages(body.instructions, [*history, *items])
+    if not items:
+        raise invalid("'input' must hold at least one item.", "input", "empty_array")
+    offer = parse_tools(body.tools, body.tool_choice, body.parallel_tool_calls)
+    prompt = ChatPrompt(messages, tools=offer.tools, template_kwargs=_template_kwargs(body))
+    request = GenerateRequest(
+        id=id,
+        prompt=prompt,
+        sampling=_sampling(body),
+        grammar=_grammar(body),
+        tool_choice=offer.choice,
+    )
+    call = Call(body.model, (request,), bool(body.stream), Shown())
+    return ResponseCall(body, history, items, call)
+
+
+def _template_kwargs(body: ResponseBody) -> dict[str, Any]:
+    effort = body.reasoning and body.reasoning.effort
+    if effort is None:
+        return {}
+    return {"reasoning_effort": effort, "enable_thinking": effort != "none"}
+
+
+def _grammar(body: ResponseBody) -> Grammar | None:
+    if body.text is None or body.text.format is None:
+        return None
+    return PARSERS["response_format"](body.text.format, "text.format")
+
+
+def _sampling(body: ResponseBody) -> SamplingParams:
+    return SamplingParams(
+        max_tokens=body.max_output_tokens,
+        temperature=1.0 if body.temperature is None else body.temperature,
+        top_p=1.0 if body.top_p is None else body.top_p,
+    )

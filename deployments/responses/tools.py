@@ -1,0 +1,64 @@
+"""Function tools and the choice among them, in the words of Responses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from deployments.openai.errors import ApiError, invalid, wrong_type
+from deployments.openai.tools import Offer, parse_offer
+
+FUNCTION = ("name", "description", "parameters", "strict")
+# Of the other fields that a function may have, the values that ask for what is done anyway.
+DONE_ANYWAY: tuple[Any, ...] = (None, False, [], ["direct"])
+
+
+def parse_tools(tools: Any, choice: Any, parallel: bool | None) -> Offer:
+    """Raises ``ApiError``."""
+    if tools is not None and not isinstance(tools, list):
+        raise wrong_type("an array", tools, "tools")
+    given = None if tools is None else [_tool(tool, f"tools[{i}]") for i, tool in enumerate(tools)]
+    try:
+        return parse_offer(given, _choice(choice), parallel)
+    except ApiError as error:
+        raise _respelled(error) from None
+
+
+def _tool(tool: Any, at: str) -> dict[str, Any]:
+    if not isinstance(tool, dict):
+        raise wrong_type("an object", tool, at)
+    if tool.get("type") != "function":
+        message = f"Tools of this type are not supported: '{at}.type'. Only 'function' ones are."
+        raise invalid(message, f"{at}.type", "unsupported_value")
+    for key in tool.keys() - {"type", *FUNCTION}:
+        if tool[key] not in DONE_ANYWAY:
+            message = f"Unsupported parameter: '{at}.{key}' is not supported by this server."
+            raise invalid(message, f"{at}.{key}", "unsupported_parameter")
+    nested: dict[str, Any] = _nested(tool, FUNCTION)
+    return nested
+
+
+def _choice(choice: Any) -> Any:
+    if not isinstance(choice, dict):
+        return choice
+    if choice.get("type") == "allowed_tools":
+        tools = choice.get("tools")
+        nested = [_nested(one, ("name",)) for one in tools] if isinstance(tools, list) else tools
+        return {"type": "allowed_tools", "allowed_tools": {**choice, "tools": nested}}
+    return _nested(choice, ("name",))
+
+
+def _nested(value: Any, keys: tuple[str, ...]) -> Any:
+    """As a chat has it: the function's fields are in an object of their own."""
+    if not isinstance(value, Mapping):
+        return value
+    function = {key: value[key] for key in keys if key in value}
+    return {"type": value.get("type"), "function": function}
+
+
+def _respelled(error: ApiError) -> ApiError:
+    def spelled(text: str) -> str:
+        return text.replace(".allowed_tools", "").replace(".function", "")
+
+    param = None if error.param is None else spelled(error.param)
+    return invalid(spelled(error.message), param, error.code)

@@ -1,0 +1,144 @@
+"""Which path leads where, and which of them need a key."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from configs.settings import AppSettings
+from deployments.anthropic_routes import Messages, MessageTokens
+from deployments.embeddings import Embeddings
+from deployments.engines import Served, names_of, task_of
+from deployments.generation import CHAT, COMPLETIONS, Generation
+from deployments.keys import KeyRing, RequireKey
+from deployments.openai.catalog import model_entry, model_list, model_not_found
+from deployments.openapi.document import document
+from deployments.probes import Probes
+from deployments.responses.store import ResponseStore
+from deployments.responses_routes import CreateResponse, Kept, KeptResponses, ResponseTokens
+from deployments.status import Status
+from deployments.tokenization import Tokenization
+
+Engines = Mapping[str, Served]
+
+
+def routes(
+    engines: Engines,
+    settings: AppSettings,
+    probes: Probes,
+    responses: ResponseStore | None,
+    keys: KeyRing,
+) -> list[Route]:
+    """All routes; without ``responses`` none are kept."""
+    tokens = Tokenization(engines, settings)
+    models = Models(engines)
+    status = Status(probes)
+    guard = Guard(keys)
+    return [
+        *generation_routes(guard, engines, settings),
+        guard.post("/v1/embeddings", Embeddings(engines, settings)),
+        *response_routes(guard, engines, settings, Kept(responses), tokens),
+        *token_routes(guard, tokens),
+        guard.get("/v1/models", models.list),
+        guard.get("/v1/models/{id:path}", models.retrieve),
+        guard.get("/metrics", status.metrics),
+        Route("/openapi.json", OpenApi(engines, keys=not keys.open).show),
+        Route("/health", health),
+        Route("/ready", status.ready),
+    ]
+
+
+class Guard:
+    """Makes routes that ask for a key, if there are keys."""
+
+    def __init__(self, keys: KeyRing) -> None:
+        self._middleware = [Middleware(RequireKey, keys)]
+
+    def get(self, path: str, endpoint: Any) -> Route:
+        return Route(path, endpoint, methods=["GET"], middleware=self._middleware)
+
+    def post(self, path: str, endpoint: Any) -> Route:
+        return Route(path, endpoint, methods=["POST"], middleware=self._middleware)
+
+    def delete(self, path: str, endpoint: Any) -> Route:
+        return Route(path, endpoint, methods=["DELETE"], middleware=self._middleware)
+
+
+def generation_routes(guard: Guard, engines: Engines, settings: AppSettings) -> list[Route]:
+    """OpenAI's chat and completions, Anthropic's messages."""
+    return [
+        guard.post("/v1/chat/completions", Generation(CHAT, engines, settings)),
+        guard.post("/v1/completions", Generation(COMPLETIONS, engines, settings)),
+        guard.post("/v1/messages", Messages(engines, settings)),
+        guard.post("/v1/messages/count_tokens", MessageTokens(engines, settings).count),
+    ]
+
+
+def response_routes(
+    guard: Guard, engines: Engines, settings: AppSettings, kept: Kept, tokens: Tokenization
+) -> list[Route]:
+    """OpenAI's responses."""
+    about = KeptResponses(kept)
+    return [
+        guard.post("/v1/responses", CreateResponse(engines, settings, kept)),
+        guard.post("/v1/responses/input_tokens", ResponseTokens(tokens, settings, kept).count),
+        guard.get("/v1/responses/{id}", about.retrieve),
+        guard.delete("/v1/responses/{id}", about.delete),
+        guard.post("/v1/responses/{id}/cancel", about.cancel),
+        guard.get("/v1/responses/{id}/input_items", about.input_items),
+    ]
+
+
+def token_routes(guard: Guard, tokens: Tokenization) -> list[Route]:
+    """What tells of tokens and generates none."""
+    return [
+        guard.post("/tokenize", tokens.tokenize),
+        guard.post("/v1/tokenize", tokens.tokenize),
+        guard.post("/detokenize", tokens.detokenize),
+        guard.post("/v1/detokenize", tokens.detokenize),
+        guard.post("/v1/chat/completions/input_tokens", tokens.count_chat),
+    ]
+
+
+class Models:
+    """The catalog's two routes."""
+
+    def __init__(self, engines: Mapping[str, Served]) -> None:
+        self._engines = engines
+        self._created = int(time.time())
+
+    async def list(self, request: Request) -> Response:
+        return JSONResponse(model_list(self._entry(name) for name in self._engines))
+
+    async def retrieve(self, request: Request) -> Response:
+        name = request.path_params["id"]
+        if name not in self._engines:
+            raise model_not_found(name)
+        return JSONResponse(self._entry(name))
+
+    def _entry(self, name: str) -> dict[str, object]:
+        engine = self._engines[name]
+        return model_entry(name, self._created, engine.max_context, task_of(engine))
+
+
+class OpenApi:
+    """The document, made once."""
+
+    def __init__(self, engines: Engines, *, keys: bool) -> None:
+        generating, embedding = (names_of(engines, task) for task in ("generate", "embed"))
+        self._document = json.dumps(document(generating, embedding, keys=keys))
+
+    async def show(self, request: Request) -> Response:
+        return Response(self._document, media_type="application/json")
+
+
+async def health(request: Request) -> Response:
+    """The process answers; whether its models do is for ``/ready`` to say."""
+    return JSONResponse({"status": "ok"})

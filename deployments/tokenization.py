@@ -1,0 +1,86 @@
+"""The routes that tell of tokens and generate none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from configs.settings import AppSettings
+from deployments.access import access_of
+from deployments.body import read_json
+from deployments.engines import Served, TokenizingEngine, tokenizing_engine
+from deployments.openai.errors import engine_error, timed_out
+from deployments.openai.tokenization import (
+    TokenizeCall,
+    count_answer,
+    parse_count,
+    parse_detokenize,
+    parse_tokenize,
+    tokens_answer,
+)
+from models.errors import EngineError
+from models.request import ChatPrompt
+
+
+class Tokenization:
+    """Over all engines whose tokenizers may be asked; the others answer 400."""
+
+    def __init__(self, engines: Mapping[str, Served], settings: AppSettings) -> None:
+        self._engines = engines
+        self._settings = settings
+
+    async def tokenize(self, request: Request) -> Response:
+        call = parse_tokenize(await self._body(request))
+        engine = self._engine(request, call.model)
+        async with self._within(_prompt_param(call)):
+            token_ids = await _token_ids(engine, call)
+            strings = await engine.token_strings(token_ids) if call.strings else None
+        return JSONResponse(tokens_answer(token_ids, engine.max_context, strings))
+
+    async def detokenize(self, request: Request) -> Response:
+        call = parse_detokenize(await self._body(request))
+        engine = self._engine(request, call.model)
+        async with self._within("tokens"):
+            return JSONResponse({"prompt": await engine.detokenize(call.token_ids)})
+
+    async def count_chat(self, request: Request) -> Response:
+        call = parse_count(await self._body(request))
+        return JSONResponse(count_answer(await self.count(request, call)))
+
+    async def count(self, request: Request, call: TokenizeCall) -> int:
+        """Tokens of a prompt; raises ``ApiError``."""
+        engine = self._engine(request, call.model)
+        async with self._within(_prompt_param(call)):
+            return len(await _token_ids(engine, call))
+
+    async def _body(self, request: Request) -> dict[str, Any]:
+        return await read_json(request, self._settings.max_body_bytes)
+
+    def _engine(self, request: Request, model: str | None) -> TokenizingEngine:
+        engine = tokenizing_engine(self._engines, model)
+        access_of(request.scope).model = engine.name
+        return engine
+
+    @asynccontextmanager
+    async def _within(self, prompt_param: str) -> AsyncGenerator[None, None]:
+        timeout_s = self._settings.request_timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                yield
+        except TimeoutError:
+            raise timed_out(timeout_s) from None
+        except EngineError as error:
+            raise engine_error(error, prompt_param) from error
+
+
+async def _token_ids(engine: TokenizingEngine, call: TokenizeCall) -> tuple[int, ...]:
+    return await engine.tokenize(call.prompt, special_tokens=call.special_tokens)
+
+
+def _prompt_param(call: TokenizeCall) -> str:
+    return "messages" if isinstance(call.prompt, ChatPrompt) else "prompt"

@@ -1,0 +1,142 @@
+"""Answers of one choice that a dialect tells in named events and, at the end, as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from deployments.access import Access, access_of
+from deployments.connection import while_connected
+from deployments.engines import Served, engine_named
+from deployments.openai import sse
+from deployments.openai.call import Call
+from deployments.openai.errors import ApiError
+from deployments.reply import Progress
+from deployments.streams import Numbered, generate
+from models.engine import LlmEngine
+from models.errors import EngineError
+from models.events import Event
+
+Told = tuple[str, Mapping[str, Any]]  # an event's name and its data
+Keep = Callable[[], Awaitable[None]]
+
+
+class Transcript(Protocol):
+    """One answer as it comes about. What is told in a stream and the whole always agree."""
+
+    def tell(self, event: Event) -> Sequence[Told]:
+        """What a stream says at this event."""
+        ...
+
+    def end(self) -> Sequence[Told]:
+        """The last that a stream says, all events having come."""
+        ...
+
+    def fail(self, error: ApiError) -> Sequence[Told]:
+        """The last that a broken stream says."""
+        ...
+
+    def error(self, error: EngineError) -> ApiError:
+        """What an engine raised, in the dialect's words."""
+        ...
+
+    def whole(self) -> Mapping[str, Any]:
+        """The answer of a request that does not stream."""
+        ...
+
+
+async def _nothing() -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Telling:
+    """Answers a call by a transcript. ``keep`` is awaited before the answer's last words."""
+
+    call: Call
+    transcript: Transcript
+    timeout_s: float
+    keep: Keep = _nothing
+
+    async def answer(
+        self, engines: Mapping[str, Served], scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        """Raises ``ApiError`` before the answer has begun, never after."""
+        access = access_of(scope)
+        engine = engine_named(engines, self.call.model)
+        access.model = self.call.model
+        response = await while_connected(receive, self._answer(engine, access, send))
+        if response is not None:
+            await response(scope, receive, send)
+
+    async def _answer(self, engine: LlmEngine, access: Access, send: Send) -> Response | None:
+        progress = Progress(self.call, access)
+        try:
+            async with aclosing(generate(engine, self.call.requests, self.timeout_s)) as events:
+                if not self.call.stream:
+                    return await self._whole(events, progress)
+                first = await anext(events, None)
+                if first is None:
+                    progress.check_complete()
+                    return None
+                await _Stream(self, progress, access, send).run(first, events)
+                return None
+        except EngineError as error:
+            raise self.transcript.error(error) from error
+
+    async def _whole(self, events: AsyncGenerator[Numbered, None], progress: Progress) -> Response:
+        async for _, event in events:
+            progress.note(0, event)
+            self.transcript.tell(event)
+        progress.check_complete()
+        await self.keep()
+        body = sse.dumps(self.transcript.whole())
+        return Response(body, media_type="application/json")
+
+
+class _Stream:
+    """Server-sent events, those of one engine event in one write."""
+
+    def __init__(self, telling: Telling, progress: Progress, access: Access, send: Send) -> None:
+        self._telling = telling
+        self._transcript = telling.transcript
+        self._progress = progress
+        self._access = access
+        self._send = send
+
+    async def run(self, first: Numbered, events: AsyncGenerator[Numbered, None]) -> None:
+        start = {"type": "http.response.start", "status": 200, "headers": list(sse.HEADERS)}
+        await self._send(start)
+        await self._run(first, events)
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _run(self, first: Numbered, events: AsyncGenerator[Numbered, None]) -> None:
+        try:
+            await self._tell(first[1])
+            async for _, event in events:
+                await self._tell(event)
+            self._progress.check_complete()
+            await self._telling.keep()
+            await self._write(self._transcript.end())
+        except EngineError as error:
+            await self._fail(self._transcript.error(error))
+        except ApiError as error:
+            await self._fail(error)
+
+    async def _tell(self, event: Event) -> None:
+        self._progress.note(0, event)
+        await self._write(self._transcript.tell(event))
+
+    async def _fail(self, error: ApiError) -> None:
+        self._access.fail(error)
+        await self._write(self._transcript.fail(error))
+
+    async def _write(self, told: Sequence[Told]) -> None:
+        if told:
+            body = b"".join(sse.named_event(name, data) for name, data in told)
+            await self._send({"type": "http.response.body", "body": body, "more_body": True})

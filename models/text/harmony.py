@@ -1,0 +1,93 @@
+"""The channels of gpt-oss: reasoning, content and calls are messages of one stream.
+
+``<|channel|>analysis<|message|>…<|end|><|start|>assistant<|channel|>final<|message|>…``
+(OpenAI's harmony response format).
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator
+
+from models.events import Reasoning, Text, ToolCall
+from models.text.stop import StopMatcher
+from models.text.tools.calls import Functions
+
+START, CHANNEL, MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
+CONSTRAIN, END, CALL, RETURN = "<|constrain|>", "<|end|>", "<|call|>", "<|return|>"
+MARKERS = (START, CHANNEL, MESSAGE, CONSTRAIN, END, CALL, RETURN)
+
+_RECIPIENT = re.compile(r"\bto=functions\.([A-Za-z0-9_-]+)")
+
+
+class HarmonyParser:
+    """For one choice. Text outside of any message is content.
+
+    ``inside``: the last text is reasoning. Without ``parallel`` it is ``ended`` behind the first
+    call.
+    """
+
+    def __init__(self, functions: Functions, choice: int = 0, *, parallel: bool = True) -> None:
+        self.calls = 0
+        self.ended = False
+        self.inside = False
+        self._functions = functions
+        self._choice = choice
+        self._parallel = parallel
+        self._header: str | None = None  # of the message that begins
+        self._called = False  # the message is a call
+        self._matcher = StopMatcher(MARKERS)
+
+    def push(self, text: str) -> Iterator[Reasoning | Text | ToolCall]:
+        """What is certain now."""
+        while not self.ended:
+            yield from self._text(self._matcher.push(text))
+            marker, text = self._matcher.stop, self._matcher.rest
+            if marker is None:
+                return
+            self._matcher = StopMatcher(MARKERS)
+            yield from self._mark(marker)
+
+    def flush(self) -> Iterator[Reasoning | Text | ToolCall]:
+        """The rest, as the text ends here; a header without its message is content."""
+        rest = self._matcher.flush()
+        if self._header is not None:
+            rest, self._header = self._header + rest, None
+        yield from self._text(rest)
+
+    def _text(self, text: str) -> Iterator[Reasoning | Text | ToolCall]:
+        if not text:
+            return
+        if self._header is not None:
+            self._header += text
+        elif self._called:
+            yield ToolCall(self.calls - 1, None, None, text, self._choice)
+        elif self.inside:
+            yield Reasoning(text, self._choice)
+        else:
+            yield Text(text, self._choice)
+
+    def _mark(self, marker: str) -> Iterator[ToolCall]:
+        if marker == MESSAGE:
+            yield from self._begin(self._header or "")
+        elif marker in (START, CHANNEL, CONSTRAIN):
+            self._close()
+            self._header = (self._header or "") + marker
+        else:
+            self._close()
+
+    def _begin(self, header: str) -> Iterator[ToolCall]:
+        recipient = _RECIPIENT.search(header)
+        self._header = None
+        self.inside = f"{CHANNEL}analysis" in header and recipient is None
+        if recipient is None or recipient[1] not in self._functions:
+            return
+        self._called = True
+        self.calls += 1
+        id = f"call_{uuid.uuid4().hex[:24]}"
+        yield ToolCall(self.calls - 1, id, recipient[1], "", self._choice)
+
+    def _close(self) -> None:
+        self.ended = self._called and not self._parallel
+        self._called = self.inside = False

@@ -1,0 +1,171 @@
+"""What an answer under required calls may be, by the library that enforces it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from llguidance import LLMatcher, LLTokenizer
+
+from models.constrain.translate import translate
+from models.request import ChatPrompt, GenerateRequest, Grammar, ToolChoice
+from models.text.pipeline import TextPipeline
+from models.text.reasoning import FORMATS as REASONING
+from models.text.tools.formats import FORMATS
+from models.text.tools.grammar import closed, whole_grammar
+
+FUNCTIONS: dict[str, dict[str, Any]] = {
+    "get_weather": {
+        "properties": {"city": {"type": "string"}, "days": {"$ref": "#/$defs/days"}},
+        "required": ["city"],
+        "$defs": {"days": {"type": "integer"}},
+    },
+    "now": {},
+}
+REQUIRED = ToolChoice("required")
+NOW = '{"name": "now", "arguments": {}}'
+WEATHER = '{"name": "get_weather", "arguments": {"city": "Paris", "days": 3}}'
+NUMBER = Grammar("json_schema", '{"type": "integer"}')
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> LLTokenizer:
+    vocabulary = TextPipeline.bytes().vocabulary()
+    eos = sorted(vocabulary.eos)
+    return LLTokenizer(vocabulary.tokenizer, n_vocab=vocabulary.size, eos_token=eos)
+
+
+def grammar_of(
+    choice: ToolChoice,
+    name: str = "json",
+    *,
+    reasoning: str | None = None,
+    opened: bool = False,
+    answer: Grammar | None = None,
+    functions: dict[str, dict[str, Any]] = FUNCTIONS,
+) -> Grammar | None:
+    request = GenerateRequest(
+        id="r",
+        prompt=ChatPrompt(({"role": "user", "content": "Hi"},)),
+        tool_choice=choice,
+        grammar=answer,
+    )
+    return whole_grammar(
+        request,
+        functions,
+        FORMATS[name],
+        None if reasoning is None else REASONING[reasoning],
+        opened=opened,
+        special_id={"[/THINK]": 257}.get,
+    )
+
+
+def matches(tokenizer: LLTokenizer, grammar: Grammar | None, text: str) -> bool:
+    assert grammar is not None
+    matcher = LLMatcher(tokenizer, translate(grammar), log_level=0)
+    assert not matcher.is_error(), matcher.get_error()
+    whole = tokenizer.tokenize_str(text)
+    return matcher.validate_tokens(whole) == len(whole) and (
+        matcher.consume_tokens(whole) and matcher.is_accepting()
+    )
+
+
+@pytest.mark.parametrize(
+    ("choice", "name", "text", "allowed"),
+    [
+        (REQUIRED, "json", NOW, True),
+        (REQUIRED, "json", WEATHER, True),
+        (REQUIRED, "json", f"[{NOW}, {WEATHER}]", True),
+        (REQUIRED, "json", "[]", False),
+        (REQUIRED, "json", "Hello", False),
+        (REQUIRED, "json", '{"name": "other", "arguments": {}}', False),
+        (REQUIRED, "json", '{"name": "get_weather", "arguments": {}}', False),
+        (REQUIRED, "json", '{"name": "now", "arguments": {"a": 1}}', False),
+        (ToolChoice("required", parallel=False), "json", NOW, True),
+        (ToolChoice("required", parallel=False), "json", f"[{NOW}]", False),
+        (ToolChoice("required", "now"), "json", NOW, True),
+        (ToolChoice("required", "now"), "json", WEATHER, False),
+        (REQUIRED, "hermes", f"<tool_call>\n{NOW}\n</tool_call>", True),
+        (
+            REQUIRED,
+            "hermes",
+            f"<tool_call>\n{NOW}\n</tool_call>\n<tool_call>\n{NOW}\n</tool_call>",
+            True,
+        ),
+        (REQUIRED, "hermes", NOW, False),
+        (REQUIRED, "llama", NOW.replace("arguments", "parameters") + "; " + WEATHER, False),
+        (REQUIRED, "llama", (NOW + "; " + WEATHER).replace("arguments", "parameters"), True),
+        (REQUIRED, "mistral", NOW, True),
+    ],
+)
+def test_only_calls_are_allowed(
+    tokenizer: LLTokenizer, choice: ToolChoice, name: str, text: str, allowed: bool
+) -> None:
+    assert matches(tokenizer, grammar_of(choice, name), text) is allowed
+
+
+@pytest.mark.parametrize(
+    ("opened", "text", "allowed"),
+    [
+        (True, f"Hm, </th <b>.\n</think>\n\n{NOW}", True),
+        (True, NOW, False),
+        (False, f"<think>Hm.</think>{NOW}", True),
+        (False, NOW, True),
+        (False, f"Hm.</think>{NOW}", False),
+    ],
+)
+def test_reasoning_comes_first(
+    tokenizer: LLTokenizer, opened: bool, text: str, allowed: bool
+) -> None:
+    grammar = grammar_of(REQUIRED, reasoning="think", opened=opened)
+    assert matches(tokenizer, grammar, text) is allowed
+
+
+def test_markers_that_are_special_tokens_are_meant_as_such() -> None:
+    grammar = grammar_of(REQUIRED, reasoning="mistral")
+    assert grammar is not None
+    assert "thought: /(?s:.*)/ <[257]>" in grammar.source
+    assert 'thinking: "[THINK]" thought' in grammar.source
+
+
+@pytest.mark.parametrize(
+    ("text", "allowed"), [("42", True), ("<think>Hm</think>42", True), (NOW, True), ("x", False)]
+)
+def test_where_json_is_wanted_a_call_may_stand_in(
+    tokenizer: LLTokenizer, text: str, allowed: bool
+) -> None:
+    grammar = grammar_of(ToolChoice(), reasoning="think", answer=NUMBER)
+    assert matches(tokenizer, grammar, text) is allowed
+
+
+def test_what_needs_nothing_more_is_left_alone() -> None:
+    regex = Grammar("regex", "a+")
+    assert grammar_of(ToolChoice(), answer=regex, reasoning="think") is regex
+    assert grammar_of(ToolChoice(), answer=NUMBER, functions={}) is NUMBER
+    broken = Grammar("json_schema", "{")
+    assert grammar_of(ToolChoice(), answer=broken) is broken
+    assert grammar_of(ToolChoice()) is None
+
+
+def test_the_tools_are_blamed_for_their_schemas() -> None:
+    functions = {"f": {"properties": {"a": {"type": "nonsense"}}}}
+    grammar = grammar_of(REQUIRED, functions=functions)
+    assert grammar is not None
+    assert grammar.param == "tools"
+
+
+def test_objects_have_no_other_properties_than_those_named() -> None:
+    inner = {"type": "object", "properties": {"a": {}}}
+    schema = {"type": "object", "properties": {"x": inner, "y": {"items": inner, "type": "array"}}}
+    shut = {**inner, "additionalProperties": False}
+    assert closed(schema) == {
+        "type": "object",
+        "properties": {"x": shut, "y": {"items": shut, "type": "array"}},
+        "additionalProperties": False,
+    }
+    for other in (
+        {"type": "object", "additionalProperties": {"type": "string"}},
+        {"type": "object", "properties": {"a": {}}, "anyOf": [{"required": ["b"]}]},
+        {"type": "object", "required": ["a"]},
+    ):
+        assert closed(other) == other
