@@ -4,9 +4,23 @@ from __future__ import annotations
 
 import copy
 import re
+from collections.abc import Mapping
 from typing import Any
 
 ServeConfig = dict[str, Any]
+
+KINDS = ("Tokenizer", "Model")
+# What belongs to a model, and goes when another takes its place.
+OWN = (
+    "task",
+    "embed",
+    "factory",
+    "factory_args",
+    "tokenizer",
+    "chat_template",
+    "reasoning",
+    "tool_format",
+)
 
 
 def with_address(config: ServeConfig, host: str | None, port: int | None) -> ServeConfig:
@@ -26,10 +40,23 @@ def with_model(config: ServeConfig, source: str) -> ServeConfig:
     if model.get("source") == source:
         return changed
     old, new = model["name"], model_name(source)
-    for key in ("factory", "factory_args", "tokenizer", "chat_template"):
-        model.pop(key, None)  # they belong to the model that is replaced
+    for key in OWN:
+        model.pop(key, None)
     model.update(name=new, source=source)
-    _rename_deployments(application, old, new)
+    names = {f"Embedder-{old}": f"Model-{new}"}
+    _rename(application, names | {f"{kind}-{old}": f"{kind}-{new}" for kind in KINDS})
+    return changed
+
+
+def with_task(config: ServeConfig, name: str, task: str) -> ServeConfig:
+    """`config` in which the model of this name has this task."""
+    changed = copy.deepcopy(config)
+    application = changed["applications"][0]
+    for model in application["args"]["models"]:
+        if model["name"] == name:
+            model["task"] = task
+    old, new = ("Model", "Embedder") if task == "embed" else ("Embedder", "Model")
+    _rename(application, {f"{old}-{name}": f"{new}-{name}"})
     return changed
 
 
@@ -40,7 +67,6 @@ def model_name(source: str) -> str:
     return re.sub(r"[^a-z0-9._-]+", "-", last).strip("-.") or "model"
 
 
-def _rename_deployments(application: dict[str, Any], old: str, new: str) -> None:
-    names = {f"{kind}-{old}": f"{kind}-{new}" for kind in ("Tokenizer", "Model")}
+def _rename(application: dict[str, Any], names: Mapping[str, str]) -> None:
     for deployment in application.get("deployments", []):
         deployment["name"] = names.get(deployment["name"], deployment["name"])

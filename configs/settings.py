@@ -6,6 +6,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 # What a model from a source is loaded with; a model of one's own decides these for itself.
 LOADING = {"device", "dtype", "attention", "threads", "block_size", "kv_cache_gib", "prefix_cache"}
+# What only the generation of text needs.
+GENERATING = {"attention", "block_size", "kv_cache_gib", "prefix_cache", "step_tokens"}
+CONVERSING = {"chat_template", "reasoning", "tool_format"}
 # What browsers send as `Origin`: without a path, not even a slash.
 Origin = Annotated[str, Field(pattern=r"^(\*|[a-z][a-z0-9+.-]*://[^/\s]+)$")]
 
@@ -59,10 +62,34 @@ class EngineSettings(Settings):
         return self
 
 
+class EmbedSettings(Settings):
+    """How an embedding model makes one vector of a text, and how texts share a batch."""
+
+    pooling: Literal["auto", "mean", "last", "cls", "max"] = Field(
+        "auto",
+        description="from tokens to a vector; auto: as its sentence-transformers files say, else"
+        " `last` for a causal model, `mean` for others",
+    )
+    normalize: bool | None = Field(
+        None, description="vectors of length one; null: as those files say, true without them"
+    )
+    min_dimensions: Annotated[int, Field(ge=1)] | None = Field(
+        None,
+        description="fewest `dimensions` that clients may ask for, of a model made for it; null:"
+        " only all",
+    )
+    batch_tokens: Annotated[int, Field(ge=1)] = Field(
+        1024, description="most tokens of a batch, its padding included; a longer text goes alone"
+    )
+
+
 class ModelSettings(Settings):
     """One model that clients may name."""
 
     name: Annotated[str, Field(min_length=1)] = Field(description="what clients send as `model`")
+    task: Literal["generate", "embed"] = Field(
+        "generate", description="what it does: `generate` text, or `embed` it as vectors"
+    )
     source: str | None = Field(
         None,
         description="a folder, a hub id `org/name[@revision]`, or `pypi:name==version#sha256=…`",
@@ -88,6 +115,30 @@ class ModelSettings(Settings):
     engine: EngineSettings = Field(
         EngineSettings(), description="the replica's device, memory and limits, below"
     )
+
+    embed: EmbedSettings = Field(
+        EmbedSettings(), description="of a model that embeds: its vectors and batches, below"
+    )
+
+    @model_validator(mode="after")
+    def _only_what_its_task_needs(self) -> "ModelSettings":
+        if self.task == "generate" and "embed" in self.model_fields_set:
+            raise ValueError("`embed` is for a model whose `task` is `embed`")
+        if self.task == "embed" and (idle := GENERATING & self.engine.model_fields_set):
+            raise ValueError(
+                f"{', '.join(f'`engine.{name}`' for name in sorted(idle))}: of no use to a model"
+                " that embeds"
+            )
+        if self.task == "embed" and (idle := CONVERSING & self.model_fields_set):
+            raise ValueError(
+                f"{', '.join(f'`{name}`' for name in sorted(idle))}: of no use to a model"
+                " that embeds"
+            )
+        if self.factory and (idle := {"pooling", "normalize"} & self.embed.model_fields_set):
+            raise ValueError(
+                f"{', '.join(f'`embed.{name}`' for name in sorted(idle))}: a `factory` decides"
+            )
+        return self
 
     @model_validator(mode="after")
     def _one_origin(self) -> "ModelSettings":

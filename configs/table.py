@@ -7,17 +7,18 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from configs.settings import AppSettings, EngineSettings, ModelSettings, Settings
+from configs.settings import AppSettings, EmbedSettings, EngineSettings, ModelSettings, Settings
 
 SECTIONS: dict[str, type[Settings]] = {
     "args": AppSettings,
     "args.models[]": ModelSettings,
     "args.models[].engine": EngineSettings,
+    "args.models[].embed": EmbedSettings,
 }
 
 
 def tables() -> str:
-    """One table for each of the three groups of settings."""
+    """One table for each group of settings."""
     return "\n\n".join("\n".join(_table(path, kind)) for path, kind in SECTIONS.items())
 
 

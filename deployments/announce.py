@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from ray.serve.context import _get_global_client
 
 from deployments.remote import RemoteEngine
+from deployments.remote_embedder import RemoteEmbedder
 from models.errors import EngineError
 
 logger = logging.getLogger("stepserve")
@@ -16,13 +17,13 @@ logger = logging.getLogger("stepserve")
 RETRY_S = 2.0
 
 
-async def announce(engines: Iterable[RemoteEngine]) -> None:
+async def announce(engines: Iterable[RemoteEngine | RemoteEmbedder]) -> None:
     """Logs a line for each model as it becomes ready, then where to send requests."""
     await asyncio.gather(*map(_announce, engines))
     logger.info("ready: send requests to %s/v1", await asyncio.to_thread(_url))
 
 
-async def _announce(engine: RemoteEngine) -> None:
+async def _announce(engine: RemoteEngine | RemoteEmbedder) -> None:
     while True:
         try:
             await engine.describe()

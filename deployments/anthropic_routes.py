@@ -16,17 +16,16 @@ from deployments.anthropic.errors import message_error
 from deployments.anthropic.message import MessageTranscript
 from deployments.anthropic.request import parse_count, parse_messages
 from deployments.body import read_logged_json
-from deployments.engines import tokenizing_engine
+from deployments.engines import Served, tokenizing_engine
 from deployments.openai.errors import timed_out
 from deployments.transcript import Telling
-from models.engine import LlmEngine
 from models.errors import EngineError
 
 
 class Messages:
     """The ASGI endpoint that answers with a message."""
 
-    def __init__(self, engines: Mapping[str, LlmEngine], settings: AppSettings) -> None:
+    def __init__(self, engines: Mapping[str, Served], settings: AppSettings) -> None:
         self._engines = engines
         self._settings = settings
 
@@ -47,7 +46,7 @@ class Messages:
 class MessageTokens:
     """The endpoint that counts."""
 
-    def __init__(self, engines: Mapping[str, LlmEngine], settings: AppSettings) -> None:
+    def __init__(self, engines: Mapping[str, Served], settings: AppSettings) -> None:
         self._engines = engines
         self._settings = settings
 

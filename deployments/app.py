@@ -1,4 +1,7 @@
-"""Binds the graph: an Ingress, and for each model a Tokenizer and a Model. Imports no torch."""
+"""Binds the graph: an Ingress, and for each model a Tokenizer and a Model or an Embedder.
+
+Imports no torch.
+"""
 
 import asyncio
 import re
@@ -10,11 +13,13 @@ from starlette.applications import Starlette
 
 from configs.settings import AppSettings, ModelSettings
 from deployments.announce import announce
+from deployments.embedder import Embedder
 from deployments.graph import Graph
 from deployments.ingress import create_app
 from deployments.logs import show_logs
 from deployments.model import Model
 from deployments.remote import Handle, RemoteEngine
+from deployments.remote_embedder import RemoteEmbedder
 from deployments.response_store import RemoteStore, Responses
 from deployments.tokenizer import Tokenizer
 from models.build import build_text
@@ -62,13 +67,9 @@ class Ingress:
         show_logs()
         self._settings = settings
         self._responses = [RemoteStore(handle) for handle in responses]
-        self._engines: dict[str, RemoteEngine] = {}
+        self._engines: dict[str, RemoteEngine | RemoteEmbedder] = {}
         for model, tokenizer, handle in zip(settings.models, tokenizers, models, strict=True):
-            text = await asyncio.to_thread(build_text, model)
-            guessed = model.tokenizer is None and model.source is None
-            self._engines[model.name] = RemoteEngine(
-                model.name, tokenizer, handle, text, guessed=guessed
-            )
+            self._engines[model.name] = await _engine(model, tokenizer, handle)
         self._announcing = asyncio.create_task(announce(self._engines.values()))
 
     async def __serve_build_asgi_app__(self) -> Starlette:
@@ -80,6 +81,16 @@ class Ingress:
             responses=next(iter(self._responses), None),
             answer_request_id=False,
         )
+
+
+async def _engine(
+    model: ModelSettings, tokenizer: Handle, handle: Handle
+) -> RemoteEngine | RemoteEmbedder:
+    if model.task == "embed":
+        return RemoteEmbedder(model.name, tokenizer, handle)
+    text = await asyncio.to_thread(build_text, model)
+    guessed = model.tokenizer is None and model.source is None
+    return RemoteEngine(model.name, tokenizer, handle, text, guessed=guessed)
 
 
 def build(args: AppSettings) -> Application:
@@ -114,17 +125,18 @@ def bind_tokenizer(model: ModelSettings) -> Application:
 
 
 def bind_model(model: ModelSettings) -> Application:
-    """One model's ``Model-<name>``."""
+    """One model's ``Model-<name>``, or ``Embedder-<name>`` if that is its task."""
     engine = model.engine
+    served = Embedder if model.task == "embed" else Model
     deployment = serve.deployment(
-        name=deployment_name("Model", model.name),
+        name=deployment_name(served.__name__, model.name),
         max_ongoing_requests=engine.max_running + engine.max_waiting + SPARE,
         request_router_config=ROUTER,
         graceful_shutdown_timeout_s=DRAIN_S,
         health_check_period_s=5.0,
         ray_actor_options=replica_options(num_cpus=1),
     )
-    return _bind(deployment(Model), model)
+    return _bind(deployment(served), model)
 
 
 def deployment_name(role: str, model: str) -> str:

@@ -50,15 +50,26 @@ class Stream(Protocol):
 
 
 async def result_of(call: Callable[[], Any]) -> Any:
-    """The result of a unary call; an error that it returned is raised."""
+    """The result of a unary call; an error that it returned is raised.
+
+    Cancelling this cancels the call in its replica.
+    """
     try:
-        result = await _answer(call())
+        result = await _unary(call())
     except ReplicaLost:
         logger.warning("a replica was lost before it answered: asking another")
-        result = await _answer(call())
+        result = await _unary(call())
     if isinstance(result, EngineError):
         raise result
     return result
+
+
+async def _unary(response: Any) -> Any:
+    try:
+        return await _answer(response)
+    except asyncio.CancelledError:
+        response.cancel()
+        raise
 
 
 async def results_of_all(

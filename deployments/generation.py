@@ -18,7 +18,7 @@ from configs.settings import AppSettings
 from deployments.access import Access, access_of
 from deployments.body import read_logged_json
 from deployments.connection import while_connected
-from deployments.engines import engine_named
+from deployments.engines import Served, engine_named
 from deployments.openai import chat, completions
 from deployments.openai.call import Call
 from deployments.openai.errors import engine_error
@@ -46,7 +46,7 @@ class Generation:
     """The ASGI endpoint of a dialect."""
 
     def __init__(
-        self, dialect: Dialect, engines: Mapping[str, LlmEngine], settings: AppSettings
+        self, dialect: Dialect, engines: Mapping[str, Served], settings: AppSettings
     ) -> None:
         self._dialect = dialect
         self._engines = engines

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from typing import Any, Protocol
 
 from deployments.exposition import Scrape, Scrapes, render
 from deployments.probes import ModelState
-from deployments.remote import RemoteEngine
 
 REPLICA_TIMEOUT_S = 2.0
+
+
+class Replicas(Protocol):
+    """Those of one model, of whichever kind."""
+
+    async def ask_replicas(self, method: str, *args: Any, timeout_s: float) -> list[Any]:
+        """What each replica returned, None for one that failed or took longer."""
+        ...
 
 
 class Graph:
     """``Probes`` over all replicas. A replica that does not answer in time holds nothing up."""
 
-    def __init__(self, engines: Mapping[str, RemoteEngine]) -> None:
+    def __init__(self, engines: Mapping[str, Replicas]) -> None:
         self._engines = engines
         self._scrapes = {name: Scrapes() for name in engines}
 
@@ -34,7 +42,7 @@ class Graph:
         return self._scrapes[model].take(answers)
 
 
-async def _state(engine: RemoteEngine) -> ModelState:
+async def _state(engine: Replicas) -> ModelState:
     answers = await engine.ask_replicas("describe", timeout_s=REPLICA_TIMEOUT_S)
     descriptions = [dict(answer) for answer in answers if answer is not None]
     if not descriptions:

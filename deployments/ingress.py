@@ -1,4 +1,4 @@
-"""The HTTP application over any ``LlmEngine``. Knows nothing of Ray."""
+"""The HTTP application over any ``LlmEngine`` and ``Embeds``. Knows nothing of Ray."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from starlette.responses import Response
 from configs.settings import AppSettings
 from deployments.access import AccessLog
 from deployments.dialects import error_response
+from deployments.engines import Served
 from deployments.keys import load_keys
 from deployments.openai.errors import ApiError, engine_error
 from deployments.probes import Probes
 from deployments.responses.store import MIB, MemoryStore, ResponseStore
 from deployments.routes import routes
-from models.engine import LlmEngine
 from models.errors import EngineError
 
 
 def create_app(
-    engines: Mapping[str, LlmEngine],
+    engines: Mapping[str, Served],
     settings: AppSettings,
     probes: Probes,
     *,

@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 from configs.settings import AppSettings
 from deployments.access import access_of
 from deployments.body import read_logged_json
+from deployments.engines import Served
 from deployments.openai.errors import engine_error, invalid, server_error
 from deployments.openai.parameters import unsupported
 from deployments.openai.tokenization import TokenizeCall, count_answer
@@ -24,7 +25,6 @@ from deployments.responses.response import ResponseTranscript
 from deployments.responses.store import ResponseStore
 from deployments.tokenization import Tokenization
 from deployments.transcript import Telling
-from models.engine import LlmEngine
 from models.errors import EngineError
 
 logger = logging.getLogger("stepserve")
@@ -80,7 +80,7 @@ class Kept:
 class CreateResponse:
     """The ASGI endpoint that answers with a response."""
 
-    def __init__(self, engines: Mapping[str, LlmEngine], settings: AppSettings, kept: Kept) -> None:
+    def __init__(self, engines: Mapping[str, Served], settings: AppSettings, kept: Kept) -> None:
         self._engines = engines
         self._settings = settings
         self._kept = kept

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.middleware import Middleware
@@ -14,6 +14,8 @@ from starlette.routing import Route
 
 from configs.settings import AppSettings
 from deployments.anthropic_routes import Messages, MessageTokens
+from deployments.embeddings import Embeddings
+from deployments.engines import Served, names_of, task_of
 from deployments.generation import CHAT, COMPLETIONS, Generation
 from deployments.keys import KeyRing, RequireKey
 from deployments.openai.catalog import model_entry, model_list, model_not_found
@@ -23,9 +25,8 @@ from deployments.responses.store import ResponseStore
 from deployments.responses_routes import CreateResponse, Kept, KeptResponses, ResponseTokens
 from deployments.status import Status
 from deployments.tokenization import Tokenization
-from models.engine import LlmEngine
 
-Engines = Mapping[str, LlmEngine]
+Engines = Mapping[str, Served]
 
 
 def routes(
@@ -42,12 +43,13 @@ def routes(
     guard = Guard(keys)
     return [
         *generation_routes(guard, engines, settings),
+        guard.post("/v1/embeddings", Embeddings(engines, settings)),
         *response_routes(guard, engines, settings, Kept(responses), tokens),
         *token_routes(guard, tokens),
         guard.get("/v1/models", models.list),
         guard.get("/v1/models/{id:path}", models.retrieve),
         guard.get("/metrics", status.metrics),
-        Route("/openapi.json", OpenApi(list(engines), keys=not keys.open).show),
+        Route("/openapi.json", OpenApi(engines, keys=not keys.open).show),
         Route("/health", health),
         Route("/ready", status.ready),
     ]
@@ -108,7 +110,7 @@ def token_routes(guard: Guard, tokens: Tokenization) -> list[Route]:
 class Models:
     """The catalog's two routes."""
 
-    def __init__(self, engines: Mapping[str, LlmEngine]) -> None:
+    def __init__(self, engines: Mapping[str, Served]) -> None:
         self._engines = engines
         self._created = int(time.time())
 
@@ -122,14 +124,16 @@ class Models:
         return JSONResponse(self._entry(name))
 
     def _entry(self, name: str) -> dict[str, object]:
-        return model_entry(name, self._created, self._engines[name].max_context)
+        engine = self._engines[name]
+        return model_entry(name, self._created, engine.max_context, task_of(engine))
 
 
 class OpenApi:
     """The document, made once."""
 
-    def __init__(self, models: Sequence[str], *, keys: bool) -> None:
-        self._document = json.dumps(document(models, keys=keys))
+    def __init__(self, engines: Engines, *, keys: bool) -> None:
+        generating, embedding = (names_of(engines, task) for task in ("generate", "embed"))
+        self._document = json.dumps(document(generating, embedding, keys=keys))
 
     async def show(self, request: Request) -> Response:
         return Response(self._document, media_type="application/json")

@@ -17,12 +17,14 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import yaml
 
-from configs.overrides import ServeConfig, with_address, with_model
-from configs.settings import AppSettings
+from configs.overrides import ServeConfig, with_address, with_model, with_task
+from configs.settings import AppSettings, ModelSettings
 from deployments.serve_run import ModelStates, ServeRun, reachable
+from models.recipe import made_to_embed
 from models.source import SourceError, resolve
 
 QUESTION = "What is the capital of France?"
@@ -33,8 +35,7 @@ def main() -> int:
     logging.basicConfig(format="%(message)s")
     logging.getLogger("stepserve").setLevel(logging.INFO)
     try:
-        config = effective_config(_arguments())
-        _fetch(_settings(config))
+        config = fetched(effective_config(_arguments()))
         _require_free(*address(config))
     except (SourceError, OSError, ValueError, yaml.YAMLError) as error:
         print(error, file=sys.stderr)
@@ -57,6 +58,19 @@ def effective_config(arguments: argparse.Namespace) -> ServeConfig:
     return with_address(config, arguments.host, arguments.port)
 
 
+def fetched(config: ServeConfig) -> ServeConfig:
+    """`config`, all of whose sources are there. What a model does is found from its folder,
+    unless the file says it."""
+    for model in _settings(config).models:
+        if model.tokenizer and model.tokenizer != "bytes":
+            resolve(model.tokenizer, weights=False)
+        if model.source:
+            embeds = made_to_embed(resolve(model.source))
+            if embeds and "task" not in model.model_fields_set:
+                config = with_task(config, model.name, "embed")
+    return config
+
+
 def address(config: ServeConfig) -> tuple[str, int]:
     """Where Serve's proxy will listen."""
     options = config.get("http_options", {})
@@ -76,25 +90,24 @@ def welcome(config: ServeConfig, models: ModelStates) -> str:
 
 
 def _curl(url: str, model: str, settings: AppSettings) -> str:
-    messages = [{"role": "user", "content": QUESTION}]
-    body = {"model": model, "stream": True, "temperature": 0, "messages": messages}
+    route, body = _question(next(one for one in settings.models if one.name == model))
     headers = ["content-type: application/json"]
     if settings.api_keys or settings.api_keys_file:
         headers.append("authorization: Bearer YOUR_KEY")
     flags = " ".join(f"-H '{header}'" for header in headers)
-    return f"curl -N {url}/chat/completions {flags} -d '{json.dumps(body)}'"
+    return f"curl -N {url}/{route} {flags} -d '{json.dumps(body)}'"
+
+
+def _question(model: ModelSettings) -> tuple[str, dict[str, Any]]:
+    if model.task == "embed":
+        return "embeddings", {"model": model.name, "input": QUESTION}
+    messages = [{"role": "user", "content": QUESTION}]
+    body = {"model": model.name, "stream": True, "temperature": 0, "messages": messages}
+    return "chat/completions", body
 
 
 def _settings(config: ServeConfig) -> AppSettings:
     return AppSettings.model_validate(config["applications"][0].get("args", {}))
-
-
-def _fetch(settings: AppSettings) -> None:
-    for model in settings.models:
-        if model.source:
-            resolve(model.source)
-        if model.tokenizer and model.tokenizer != "bytes":
-            resolve(model.tokenizer, weights=False)
 
 
 def _require_free(host: str, port: int) -> None:

@@ -54,7 +54,7 @@ class ServedTokens:
 
     def _stall(self, timeout_s: float) -> str:
         stepper = self._engine.stepper
-        return _stall(stepper.live, stepper.last_progress, timeout_s)
+        return stall(stepper.live, stepper.last_progress, timeout_s)
 
 
 class ServedEvents:
@@ -110,7 +110,7 @@ class ServedEvents:
     def problem(self, stall_timeout_s: float) -> str:
         if self._crashes >= CRASHES:
             return f"the engine failed {self._crashes} times in a row"
-        return _stall(self._live, self._last_progress, stall_timeout_s)
+        return stall(self._live, self._last_progress, stall_timeout_s)
 
 
 def _can(engine: LlmEngine, what: str) -> bool:
@@ -150,6 +150,7 @@ class _Watch:
         )
 
 
-def _stall(live: int, last_progress: float, timeout_s: float) -> str:
+def stall(live: int, last_progress: float, timeout_s: float) -> str:
+    """What is wrong if work has made no progress for so long; else empty."""
     silent = time.monotonic() - last_progress
     return f"no progress for {silent:.0f} s with {live} live" if live and silent > timeout_s else ""

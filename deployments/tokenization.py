@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from configs.settings import AppSettings
 from deployments.access import access_of
 from deployments.body import read_json
-from deployments.engines import TokenizingEngine, tokenizing_engine
+from deployments.engines import Served, TokenizingEngine, tokenizing_engine
 from deployments.openai.errors import engine_error, timed_out
 from deployments.openai.tokenization import (
     TokenizeCall,
@@ -23,7 +23,6 @@ from deployments.openai.tokenization import (
     parse_tokenize,
     tokens_answer,
 )
-from models.engine import LlmEngine
 from models.errors import EngineError
 from models.request import ChatPrompt
 
@@ -31,7 +30,7 @@ from models.request import ChatPrompt
 class Tokenization:
     """Over all engines whose tokenizers may be asked; the others answer 400."""
 
-    def __init__(self, engines: Mapping[str, LlmEngine], settings: AppSettings) -> None:
+    def __init__(self, engines: Mapping[str, Served], settings: AppSettings) -> None:
         self._engines = engines
         self._settings = settings
 

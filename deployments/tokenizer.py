@@ -13,8 +13,10 @@ from typing import TypeVar
 
 from configs.settings import ModelSettings
 from models.build import build_text
+from models.embedding import EmbedRequest, TokenInputs
 from models.errors import EngineError, TooLong
-from models.request import ChatPrompt, GenerateRequest, Prompt, TextPrompt
+from models.request import ChatPrompt, GenerateRequest, Prompt, TextPrompt, TokenPrompt
+from models.text.inputs import encode_inputs
 from models.text.pipeline import Encoded
 
 MESSAGE = 64  # characters that a message is worth, beside its own
@@ -39,6 +41,13 @@ class Tokenizer:
             return TooLong(len(encoded.token_ids), max_context)
         return encoded
 
+    async def encode_inputs(
+        self, request: EmbedRequest, max_context: int
+    ) -> TokenInputs | EngineError:
+        """The same for an embedding model, of which no input may exceed ``max_context``."""
+        work = partial(encode_inputs, self._text, request, max_context)
+        return await self._result(work, sum(map(_length, request.inputs)))
+
     async def tokenize(self, prompt: Prompt, special_tokens: bool) -> tuple[int, ...] | EngineError:
         """See ``Tokenizes.tokenize``."""
         work = partial(self._text.tokenize, prompt, special_tokens=special_tokens)
@@ -59,6 +68,10 @@ class Tokenizer:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         except EngineError as error:
             return error
+
+
+def _length(prompt: TextPrompt | TokenPrompt) -> int:
+    return len(prompt.text if isinstance(prompt, TextPrompt) else prompt.token_ids)
 
 
 def _characters(prompt: Prompt, stops: Sequence[str] = ()) -> int:

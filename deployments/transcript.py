@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from deployments.access import Access, access_of
 from deployments.connection import while_connected
-from deployments.engines import engine_named
+from deployments.engines import Served, engine_named
 from deployments.openai import sse
 from deployments.openai.call import Call
 from deployments.openai.errors import ApiError
@@ -64,7 +64,7 @@ class Telling:
     keep: Keep = _nothing
 
     async def answer(
-        self, engines: Mapping[str, LlmEngine], scope: Scope, receive: Receive, send: Send
+        self, engines: Mapping[str, Served], scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Raises ``ApiError`` before the answer has begun, never after."""
         access = access_of(scope)

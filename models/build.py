@@ -7,9 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from configs.settings import ModelSettings
+from models.batch_loop import BatchLoop
+from models.batched import Batched
+from models.batcher import Batcher, EmbedModel
 from models.constrain.grammars import Grammars
+from models.embed_engine import Batches, EmbedEngine
 from models.engine import LlmEngine
 from models.metrics import LlmMetrics
+from models.recipe import made_to_embed, read_recipe
 from models.schedule.admission import Admission
 from models.scheduled import Scheduled
 from models.source import resolve
@@ -55,6 +60,40 @@ def build_model(settings: ModelSettings, metrics: LlmMetrics) -> ServedSteps | L
     )
 
 
+@dataclass(frozen=True, slots=True)
+class ServedBatches:
+    """An embedding model ready to serve, but for how its inputs get into their batches."""
+
+    batcher: Batcher
+    admission: Admission
+    metrics: LlmMetrics
+    min_dimensions: int | None
+
+    def engine(self, batches: Batches) -> EmbedEngine:
+        return EmbedEngine(self.batcher, batches, self.admission, self.metrics, self.min_dimensions)
+
+
+def build_embedder(settings: ModelSettings, metrics: LlmMetrics) -> ServedBatches:
+    """Loads what ``settings``, whose task is ``embed``, names."""
+    made: EmbedModel = _embedder(settings) if settings.factory is None else _made(settings)
+    if not hasattr(made, "embed"):
+        raise TypeError(f"{settings.factory} made a {type(made).__name__}, which cannot `embed`")
+    limits = settings.engine
+    return ServedBatches(
+        batcher=Batcher(made, batch_tokens=settings.embed.batch_tokens, metrics=metrics),
+        admission=Admission(limits.max_running, limits.max_waiting, limits.max_waiting_tokens),
+        metrics=metrics,
+        min_dimensions=settings.embed.min_dimensions,
+    )
+
+
+def build_batched(settings: ModelSettings) -> Batched:
+    """An embedding model and its tokenizer in this process, without Ray."""
+    served = build_embedder(settings, LlmMetrics(settings.name))
+    engine = served.engine(BatchLoop(served.batcher))
+    return Batched(settings.name, engine, build_text(settings))
+
+
 def build_text(settings: ModelSettings) -> TextPipeline:
     """The text half of a model, without torch."""
     source = settings.tokenizer or settings.source or "bytes"
@@ -87,8 +126,11 @@ def _step_model(settings: ModelSettings) -> Any:
 
     assert settings.source is not None
     engine = settings.engine
+    folder = resolve(settings.source)
+    if made_to_embed(folder):
+        raise ValueError(f"{settings.source} is an embedding model: give it `task: embed`")
     return load_step_model(
-        resolve(settings.source),
+        folder,
         device=engine.device,
         dtype=engine.dtype,
         attention=engine.attention,
@@ -101,13 +143,38 @@ def _step_model(settings: ModelSettings) -> Any:
     )
 
 
-def _own(settings: ModelSettings) -> Any:
-    """What the user's factory makes: a step model, an engine, or a plain model adapted."""
+def _embedder(settings: ModelSettings) -> EmbedModel:
+    from models.step.embed import load_embedder
+
+    assert settings.source is not None
+    engine, wishes = settings.engine, settings.embed
+    folder = resolve(settings.source)
+    recipe = read_recipe(folder)
+    limits = (engine.max_context or recipe.max_tokens, recipe.most_tokens)
+    return load_embedder(
+        folder,
+        pooling=recipe.pooling if wishes.pooling == "auto" else wishes.pooling,
+        normalize=recipe.normalize if wishes.normalize is None else wishes.normalize,
+        dense=recipe.dense,
+        max_tokens=min((limit for limit in limits if limit is not None), default=None),
+        device=engine.device,
+        dtype=engine.dtype,
+        threads=engine.threads,
+    )
+
+
+def _made(settings: ModelSettings) -> Any:
+    """Whatever the user's factory makes."""
     assert settings.factory is not None
     module, separator, name = settings.factory.partition(":")
     if not separator:
         raise ValueError(f"`factory` must be `package.module:factory`, not {settings.factory!r}")
-    made = getattr(importlib.import_module(module), name)(**settings.factory_args)
+    return getattr(importlib.import_module(module), name)(**settings.factory_args)
+
+
+def _own(settings: ModelSettings) -> Any:
+    """What the user's factory makes: a step model, an engine, or a plain model adapted."""
+    made = _made(settings)
     if hasattr(made, "generate") or hasattr(made, "launch"):
         return made
     if hasattr(made, "prefill") and hasattr(made, "decode"):

@@ -14,7 +14,8 @@ log = logging.getLogger("stepserve")
 
 TOKENIZER_PATTERNS = ["*.json", "*.jinja"]
 WEIGHT_PATTERNS = ["*.safetensors"]
-IGNORED = ["*/*", "consolidated*"]  # other formats and duplicates of the same weights
+# Other formats and duplicates of the same weights. Folders as 1_Pooling are a model's parts.
+IGNORED = ["[!0-9]*/*", "consolidated*"]
 
 _HUB_ID = re.compile(
     r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(@(?P<revision>[A-Za-z0-9][\w./-]*))?"

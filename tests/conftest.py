@@ -27,6 +27,14 @@ def smollm2() -> Path:
 
 
 @pytest.fixture(scope="session")
+def minilm() -> str:
+    """The source of the embedding model that a preset serves."""
+    config = yaml.safe_load((ROOT / "configs" / "presets" / "embeddings.yaml").read_text())
+    models = config["applications"][0]["args"]["models"]
+    return next(str(model["source"]) for model in models if model.get("task") == "embed")
+
+
+@pytest.fixture(scope="session")
 def default_server() -> Iterator[Server]:
     """`serve_config.yaml` as `make serve` runs it: the default model through the whole graph."""
     with serving(ROOT / "serve_config.yaml") as server:
@@ -37,4 +45,11 @@ def default_server() -> Iterator[Server]:
 def mock_server() -> Iterator[Server]:
     """The scripted model through the whole graph."""
     with serving(ROOT / "configs" / "presets" / "mock.yaml") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def embeddings_server() -> Iterator[Server]:
+    """A chat model and an embedding model in one app, through the whole graph."""
+    with serving(ROOT / "configs" / "presets" / "embeddings.yaml") as server:
         yield server

@@ -3,6 +3,7 @@
 <!-- test: make -->                    make knows its targets
 <!-- test: file NAME -->               is saved, for the blocks below it
 <!-- test: server, prints TEXT -->     runs against the default server
+<!-- test: embeddings, prints TEXT --> the same against the preset with an embedding model
 <!-- test: alone, prints TEXT -->      runs in the folder of the saved files
 """
 
@@ -99,6 +100,15 @@ def test_what_asks_the_default_server(block: Block, default_server: Server, tmp_
     assert ADDRESS in block.code
     assert block.prints in run(
         block.command(block.code.replace(ADDRESS, default_server.url)), tmp_path
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", blocks("embeddings"))
+def test_what_asks_for_vectors(block: Block, embeddings_server: Server, tmp_path: Path) -> None:
+    assert ADDRESS in block.code
+    assert block.prints in run(
+        block.command(block.code.replace(ADDRESS, embeddings_server.url)), tmp_path
     )
 
 

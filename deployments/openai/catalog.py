@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from deployments.openai.errors import ApiError
+from deployments.openai.errors import ApiError, invalid
 
 
-def model_entry(name: str, created: int, max_context: int) -> dict[str, Any]:
-    """One model; ``created`` in seconds since 1970, ``max_context`` in tokens."""
+def model_entry(name: str, created: int, max_context: int, task: str) -> dict[str, Any]:
+    """One model; ``created`` in seconds since 1970, ``max_context`` in tokens.
+
+    ``task`` is what it does, as the settings call it.
+    """
     return {
         "id": name,
         "object": "model",
         "created": created,
         "owned_by": "stepserve",
         "max_model_len": max_context,
+        "task": task,
     }
 
 
@@ -28,3 +32,9 @@ def model_not_found(name: str) -> ApiError:
     """404, as OpenAI answers it."""
     message = f"The model '{name}' does not exist or you do not have access to it."
     return ApiError(404, message, param="model", code="model_not_found")
+
+
+def wrong_task(name: str, does: str, instead: str) -> ApiError:
+    """A model that is there, but not for this route."""
+    message = f"The model '{name}' {does} and is not supported at this endpoint: {instead}."
+    return invalid(message, "model", "unsupported_model")

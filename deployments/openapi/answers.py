@@ -50,10 +50,6 @@ def ref(name: str) -> Schema:
 
 STOP = nullable({"type": ["string", "integer"]})
 # What other parameters may add to a choice is told by OpenAI's own document.
-PROMPT: dict[str, Schema] = {
-    "prompt_logprobs": array(nullable(ANY_OBJECT)),
-    "prompt_token_ids": array(COUNT),
-}
 MESSAGE: Schema = {
     "type": "object",
     "properties": {
@@ -76,6 +72,10 @@ HEADING = {
     "system_fingerprint": TEXT,
     "usage": ref("Usage"),
 }
+# Numbers, or the base64 of little-endian float32.
+VECTOR: Schema = {"anyOf": [array({"type": "number"}), TEXT]}
+# Where they are asked for.
+OF_PROMPT = {"prompt_logprobs": array(nullable(ANY_OBJECT)), "prompt_token_ids": array(COUNT)}
 RESPONSE_STATES = ("completed", "incomplete", "in_progress", "failed")
 
 
@@ -86,7 +86,7 @@ def _open(**required: Schema) -> Schema:
 ANSWERS: dict[str, Schema] = {
     "Usage": _open(prompt_tokens=COUNT, completion_tokens=COUNT, total_tokens=COUNT),
     "Chat": fields(
-        PROMPT,
+        OF_PROMPT,
         object=constant("chat.completion"),
         choices=array(_open(message=MESSAGE, **CHOICE)),
         **HEADING,
@@ -97,9 +97,20 @@ ANSWERS: dict[str, Schema] = {
         **HEADING,
     ),
     "Model": fields(
-        id=TEXT, object=constant("model"), created=COUNT, owned_by=TEXT, max_model_len=COUNT
+        id=TEXT,
+        object=constant("model"),
+        created=COUNT,
+        owned_by=TEXT,
+        max_model_len=COUNT,
+        task=one_of("generate", "embed"),
     ),
     "ModelList": fields(object=constant("list"), data=array(ref("Model"))),
+    "Embeddings": fields(
+        object=constant("list"),
+        data=array(fields(object=constant("embedding"), index=COUNT, embedding=VECTOR)),
+        model=TEXT,
+        usage=fields(prompt_tokens=COUNT, total_tokens=COUNT),
+    ),
     "Tokens": fields(
         count=COUNT, max_model_len=COUNT, tokens=array(COUNT), token_strs=nullable(array(TEXT))
     ),

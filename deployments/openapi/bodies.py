@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from deployments.anthropic import request as anthropic
-from deployments.openai import parameters
+from deployments.openai import embeddings, parameters
 from deployments.openai.chat import ChatBody
 from deployments.openai.completions import CompletionsBody
 from deployments.openai.structured import PARSERS
@@ -21,6 +21,8 @@ Neutral = Mapping[str, Collection[Any]]
 
 # Limits of the request's types, which the request models leave to them.
 BOUNDS: Mapping[str, Schema] = {
+    "best_of": {"minimum": 1, "maximum": 128},
+    "dimensions": {"minimum": 1},
     "frequency_penalty": {"minimum": -2, "maximum": 2},
     "min_p": {"minimum": 0, "maximum": 1},
     "min_tokens": {"minimum": 0},
@@ -43,15 +45,14 @@ OF_BOTH: Schema = {
 }
 
 
-def bodies(models: Sequence[str]) -> dict[str, Schema]:
-    """The schemas by name; ``models`` are the names that clients may send."""
+def bodies(models: Sequence[str], embedding: Sequence[str]) -> dict[str, Schema]:
+    """The schemas by name; ``models`` that generate and those embedding: what clients may send."""
     chat = _body(ChatBody, models, parameters.CHAT_NEUTRAL, parameters.HARMLESS)
     chat["properties"] |= {"messages": parts.CHAT, **parts.CHAT_TOOLS, **OF_BOTH}
     completions = _body(
         CompletionsBody, models, parameters.COMPLETIONS_NEUTRAL, parameters.HARMLESS
     )
     completions["properties"] |= {"prompt": parts.or_null(parts.PROMPT), **OF_BOTH}
-    completions["properties"]["best_of"] = {"enum": [None, 1]}
     return {
         "ChatRequest": chat,
         "CompletionRequest": completions,
@@ -60,6 +61,7 @@ def bodies(models: Sequence[str]) -> dict[str, Schema]:
         "DetokenizeRequest": _detokenize(models),
         **_anthropic(models),
         "ResponseRequest": _response(models),
+        "EmbeddingsRequest": _embeddings(embedding),
     }
 
 
@@ -80,6 +82,13 @@ def _response(models: Sequence[str]) -> Schema:
     schema["required"] = ["model", "input"]
     pairs = {"type": "object", "additionalProperties": {"type": "string"}, "maxProperties": 16}
     schema["properties"]["metadata"] = parts.or_null(pairs)
+    return schema
+
+
+def _embeddings(models: Sequence[str]) -> Schema:
+    schema = _body(embeddings.EmbeddingsBody, models, embeddings.NEUTRAL, parameters.HARMLESS)
+    schema["properties"]["input"] = parts.INPUTS
+    schema["required"] = ["model", "input"]
     return schema
 
 
@@ -119,7 +128,7 @@ def _body(
     known = schema["properties"]
     for name in known.keys() & BOUNDS.keys():
         known[name] = _bounded(known[name], BOUNDS[name])
-    known["model"] = {"type": "string", "enum": list(models)}
+    known["model"] = {"type": "string", **({"enum": list(models)} if models else {})}
     values = {name: {"enum": [None, *values]} for name, values in neutral.items()}
     schema["properties"] = {**{name: {} for name in sorted(harmless)}, **values, **known}
     schema["additionalProperties"] = False

@@ -65,6 +65,9 @@ GENERATION = (
         ANTHROPICS,
     ),
 )
+EMBEDDING = (
+    Operation("post", "/v1/embeddings", "Embed texts", "Embeddings", ("EmbeddingsRequest",)),
+)
 COUNTING = (
     *(
         Operation("post", f"{prefix}/tokenize", "Tokens of a prompt", "Tokens", TOKENIZE)
@@ -123,12 +126,12 @@ OTHERS = (
     Operation("get", "/ready", "Whether the models do", "Ready", statuses=()),
     Operation("get", "/openapi.json", "This document", "Document", statuses=()),
 )
-OPERATIONS = (*GENERATION, *COUNTING, *KEPT, *OTHERS)
+OPERATIONS = (*GENERATION, *EMBEDDING, *COUNTING, *KEPT, *OTHERS)
 OPEN = ("/health", "/ready", "/openapi.json")
 
 
-def document(models: Sequence[str], *, keys: bool) -> Schema:
-    """OpenAPI 3.1; ``keys`` tells whether the server asks for one."""
+def document(generating: Sequence[str], embedding: Sequence[str] = (), *, keys: bool) -> Schema:
+    """OpenAPI 3.1 for the models of these names; ``keys`` tells whether the server asks for one."""
     paths: dict[str, Schema] = {}
     for operation in OPERATIONS:
         paths.setdefault(operation.path, {})[operation.method] = _operation(operation, keys)
@@ -137,7 +140,7 @@ def document(models: Sequence[str], *, keys: bool) -> Schema:
         "info": {"title": "stepserve", "version": "1"},
         "paths": paths,
         "components": {
-            "schemas": {**bodies(models), **ANSWERS, "Document": {"type": "object"}},
+            "schemas": {**bodies(generating, embedding), **ANSWERS, "Document": {"type": "object"}},
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer"},
                 "header": {"type": "apiKey", "in": "header", "name": "x-api-key"},

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from models.embedding import MAX_INPUTS
+
 Schema = dict[str, Any]
 
 STRING: Schema = {"type": "string"}
@@ -43,6 +45,14 @@ def tagged(type: str, **fields: Schema) -> Schema:
 
 TOKENS = some({"type": "integer", "minimum": 0, "maximum": 2**63 - 1})
 PROMPT = either(STRING, some(STRING), TOKENS, some(TOKENS))
+# What is to be embedded.
+_INPUT: Schema = {"type": "string", "minLength": 1}
+INPUTS = either(
+    _INPUT,
+    TOKENS,
+    listed(_INPUT, minItems=1, maxItems=MAX_INPUTS),
+    listed(TOKENS, minItems=1, maxItems=MAX_INPUTS),
+)
 STOP = either(STRING, listed(STRING, maxItems=64))
 BIAS: Schema = {
     "type": "object",

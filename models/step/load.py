@@ -10,8 +10,8 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from models.step.assemble import Wishes, assemble, noted
-from models.step.host import usable_cores
 from models.step.model import StepModel
+from models.step.place import device_name, device_of, dtype_of, set_threads, weights_of
 
 log = logging.getLogger("stepserve")
 
@@ -35,15 +35,15 @@ def load_step_model(
     or not a single KV block fits.
     """
     started = time.perf_counter()
-    place, place_note = _device(device)
-    precision, precision_note = _dtype(dtype, place)
-    facts = {"device": noted(_device_name(place), place_note)}
+    place, place_note = device_of(device)
+    precision, precision_note = dtype_of(dtype, place)
+    facts = {"device": noted(device_name(place), place_note)}
     if place.type == "cpu":
-        facts["threads"] = str(_set_threads(threads))
+        facts["threads"] = str(set_threads(threads))
     facts["dtype"] = noted(str(precision).removeprefix("torch."), precision_note)
     log.info("loading %s on %s as %s", folder, facts["device"], facts["dtype"])
     model = _load(folder, place, precision)
-    facts["weights"] = _weights(model)
+    facts["weights"] = weights_of(model)
     log.info("loaded %s in %.1f s", facts["weights"], time.perf_counter() - started)
     wishes = Wishes(
         attention=attention,
@@ -60,39 +60,6 @@ def load_step_model(
     return step_model
 
 
-def _device(wish: str) -> tuple[torch.device, str]:
-    if wish == "auto":
-        there = torch.cuda.is_available()
-        return torch.device("cuda" if there else "cpu"), "" if there else "no CUDA device"
-    if wish == "cuda" and not torch.cuda.is_available():
-        raise ValueError("device is set to cuda, but torch finds no CUDA device")
-    return torch.device(wish), ""
-
-
-def _device_name(device: torch.device) -> str:
-    if device.type == "cuda":
-        return f"cuda, {torch.cuda.get_device_name(device)}"
-    return device.type
-
-
-def _dtype(wish: str, device: torch.device) -> tuple[torch.dtype, str]:
-    if wish != "auto":
-        dtype = getattr(torch, wish)
-        assert isinstance(dtype, torch.dtype)
-        return dtype, ""
-    if device.type == "cpu":
-        return torch.float32, "auto: half precision is slower on most processors"
-    if torch.cuda.is_bf16_supported():
-        return torch.bfloat16, "auto"
-    return torch.float16, "auto: the device has no bfloat16"
-
-
-def _set_threads(wish: int | None) -> int:
-    threads = wish or usable_cores()
-    torch.set_num_threads(threads)
-    return threads
-
-
 def _load(folder: Path, device: torch.device, dtype: torch.dtype) -> PreTrainedModel:
     config = AutoConfig.from_pretrained(folder, local_files_only=True)
     if config.is_encoder_decoder:
@@ -103,10 +70,3 @@ def _load(folder: Path, device: torch.device, dtype: torch.dtype) -> PreTrainedM
     assert isinstance(model, PreTrainedModel)
     model.to(device).eval()  # type: ignore[arg-type]
     return model
-
-
-def _weights(model: PreTrainedModel) -> str:
-    sizes = [(p.numel(), p.nbytes) for p in model.parameters()]
-    millions = sum(count for count, _ in sizes) / 1e6
-    gib = sum(size for _, size in sizes) / 2**30
-    return f"{type(model).__name__}, {millions:.0f} M parameters, {gib:.2f} GiB"

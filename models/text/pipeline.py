@@ -11,7 +11,15 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from models.errors import Invalid
-from models.request import ChatPrompt, GenerateRequest, Grammar, Prompt, SamplingParams, TextPrompt
+from models.request import (
+    ChatPrompt,
+    GenerateRequest,
+    Grammar,
+    Prompt,
+    SamplingParams,
+    TextPrompt,
+    TokenPrompt,
+)
 from models.text.alignment import Alignment
 from models.text.byte_tokenizer import BOS, CHAT_TEMPLATE, END, byte_tokenizer
 from models.text.detokenizer import TextDecoder
@@ -153,6 +161,34 @@ class TextPipeline:
             grammar=self._formats.grammar(request, reading, self._special.get),
             bad_words=self._bad_words(request.sampling.bad_words),
         )
+
+    def input_ids(
+        self, prompt: TextPrompt | TokenPrompt, place: str, most: int | None = None
+    ) -> tuple[int, ...]:
+        """The ids of a text to embed, special ones included; of a longer one ``most`` ids.
+
+        Raises ``Invalid``, which blames ``place``.
+        """
+        if isinstance(prompt, TokenPrompt):
+            ids = prompt.token_ids[:most]
+        elif most is None:
+            ids = self._ids(prompt.text, special=True)
+        else:
+            ids = self._first_ids(prompt.text, most)
+        if not ids:
+            raise Invalid(f"'{place}' has no tokens.", place)
+        self._check_known(ids, place)
+        return ids
+
+    def _first_ids(self, text: str, most: int) -> tuple[int, ...]:
+        """The text is cut, not the special tokens around it."""
+        added = self._tokenizer.num_special_tokens_to_add(is_pair=False)
+        if most <= added:
+            message = f"truncate_prompt_tokens must be more than {added} for this model."
+            raise Invalid(message, "truncate_prompt_tokens")
+        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        encoding.truncate(most - added)
+        return tuple(self._tokenizer.post_process(encoding).ids)
 
     def decoder(
         self,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from configs.overrides import model_name, with_address, with_model
+from configs.overrides import model_name, with_address, with_model, with_task
 
 CONFIG: dict[str, Any] = {
     "http_options": {"host": "127.0.0.1", "port": 8000},
@@ -22,6 +22,18 @@ def test_the_model_and_its_deployments_are_replaced() -> None:
     assert application["args"]["models"] == [{"name": "new", "source": "org/New@main"}]
     names = [deployment["name"] for deployment in application["deployments"]]
     assert names == ["Ingress", "Tokenizer-new", "Model-new"]
+
+
+def test_a_model_that_embeds_is_replaced_too() -> None:
+    config = with_task(CONFIG, "old", "embed")
+    (application,) = config["applications"]
+    assert application["args"]["models"][0]["task"] == "embed"
+    names = [deployment["name"] for deployment in application["deployments"]]
+    assert names == ["Ingress", "Tokenizer-old", "Embedder-old"]
+    assert with_task(config, "old", "generate")["applications"][0]["deployments"][2] == {
+        "name": "Model-old"
+    }
+    assert with_model(config, "org/New@main") == with_model(CONFIG, "org/New@main")
 
 
 def test_the_models_own_source_changes_nothing() -> None:

@@ -10,7 +10,7 @@ import yaml
 from ray.serve.config import AutoscalingConfig
 from ray.serve.schema import DeploymentSchema, ServeDeploySchema
 
-from configs.settings import AppSettings
+from configs.settings import AppSettings, ModelSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = [ROOT / "serve_config.yaml", *sorted((ROOT / "configs" / "presets").glob("*.yaml"))]
@@ -38,11 +38,11 @@ def test_it_listens_on_loopback_only(config: ServeDeploySchema) -> None:
 def test_every_deployment_belongs_to_the_graph(
     settings: AppSettings, deployments: dict[str, DeploymentSchema]
 ) -> None:
-    graph = {"Ingress", "Responses"}
-    for model in settings.models:
-        graph |= {f"Tokenizer-{model.name}", f"Model-{model.name}"}
+    served = {served_name(model) for model in settings.models}
+    tokenizers = {f"Tokenizer-{model.name}" for model in settings.models}
+    graph = {"Ingress", "Responses"} | served | tokenizers
     assert deployments.keys() <= graph
-    assert {"Ingress"} | {f"Model-{model.name}" for model in settings.models} <= deployments.keys()
+    assert {"Ingress"} | served <= deployments.keys()
 
 
 def test_the_models_own_admission_refuses_before_serve_does(
@@ -51,7 +51,7 @@ def test_the_models_own_admission_refuses_before_serve_does(
     assert deployments["Ingress"].max_queued_requests == -1
     for model in settings.models:
         admitted = model.engine.max_running + model.engine.max_waiting
-        assert deployments[f"Model-{model.name}"].max_ongoing_requests > admitted
+        assert deployments[served_name(model)].max_ongoing_requests > admitted
         assert deployments["Ingress"].max_ongoing_requests > admitted
 
 
@@ -77,9 +77,14 @@ def test_replicas_may_finish_before_their_pod_is_killed() -> None:
         assert grace > deployment["graceful_shutdown_timeout_s"]
 
 
-def test_the_default_fits_two_cores() -> None:
-    config = yaml.safe_load((ROOT / "serve_config.yaml").read_text())
+@pytest.mark.parametrize("file", ["serve_config.yaml", "configs/presets/embeddings.yaml"])
+def test_it_fits_two_cores(file: str) -> None:
+    config = yaml.safe_load((ROOT / file).read_text())
     assert sum(map(most_cpus, config["applications"][0]["deployments"])) <= 2
+
+
+def served_name(model: ModelSettings) -> str:
+    return f"{'Embedder' if model.task == 'embed' else 'Model'}-{model.name}"
 
 
 def most_cpus(deployment: dict[str, Any]) -> float:

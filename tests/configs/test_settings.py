@@ -62,6 +62,24 @@ def test_a_model_has_one_origin(origin: dict[str, str]) -> None:
     assert "give either `source` or `factory`" in problem[1]
 
 
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"embed": {}}, "`embed` is for a model whose `task` is `embed`"),
+        ({"task": "embed", "engine": {"block_size": 8}}, "`engine.block_size`: of no use"),
+        ({"task": "embed", "chat_template": "t.jinja"}, "`chat_template`: of no use"),
+        ({"task": "embed", "reasoning": "think"}, "`reasoning`: of no use"),
+        (
+            {"task": "embed", "source": None, "factory": "a:b", "embed": {"normalize": True}},
+            "`embed.normalize`: a `factory` decides",
+        ),
+    ],
+)
+def test_what_a_models_task_has_no_use_for_is_refused(values: dict[str, Any], named: str) -> None:
+    (problem,) = problems(ModelSettings, MODEL | values)
+    assert named in problem[1]
+
+
 def test_names_are_distinct() -> None:
     (problem,) = problems(AppSettings, {"models": [MODEL, MODEL]})
     assert "two models have the same name" in problem[1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import struct
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,12 +17,15 @@ from starlette.applications import Starlette
 from starlette.types import Message
 
 from configs.settings import AppSettings, ModelSettings
+from deployments.engines import Served
 from deployments.ingress import create_app
 from deployments.probes import ModelState
-from models.engine import LlmEngine
+from models.embedding import Embedded, EmbedRequest
+from models.errors import Invalid
 from models.events import Event
 from models.mock import MockEngine
 from models.request import GenerateRequest, Prompt
+from models.text.inputs import encode_inputs
 from models.text.pipeline import TextPipeline
 
 CHAT = "/v1/chat/completions"
@@ -42,6 +46,21 @@ class TokenizingMock(MockEngine):
 
     async def detokenize(self, token_ids: Sequence[int]) -> str:
         return BYTES.detokenize(token_ids)
+
+
+class Counting:
+    """A model whose vectors are the numbers of tokens."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.max_context = 64
+
+    async def embed(self, request: EmbedRequest) -> Embedded:
+        inputs = encode_inputs(BYTES, request, self.max_context)
+        if request.dimensions not in (None, 1):
+            raise Invalid("This model's vectors have one dimension.", "dimensions")
+        vectors = (struct.pack("<f", len(ids)) for ids in inputs.token_ids)
+        return Embedded(tuple(vectors), inputs.tokens)
 
 
 class Reciting:
@@ -72,12 +91,12 @@ class Probes:
         return "# TYPE stepserve_requests counter\nstepserve_requests_total 1.0\n"
 
 
-def make_settings(*engines: LlmEngine, **settings: Any) -> AppSettings:
+def make_settings(*engines: Served, **settings: Any) -> AppSettings:
     models = [ModelSettings(name=one.name, factory="models.mock:MockEngine") for one in engines]
     return AppSettings(models=models, **settings)
 
 
-def make_app(*engines: LlmEngine, probes: Probes | None = None, **settings: Any) -> Starlette:
+def make_app(*engines: Served, probes: Probes | None = None, **settings: Any) -> Starlette:
     engines = engines or (MockEngine("mock"),)
     given = make_settings(*engines, **settings)
     return create_app({one.name: one for one in engines}, given, probes or Probes())

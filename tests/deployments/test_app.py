@@ -47,6 +47,12 @@ def test_one_replica_keeps_responses_if_any_are_kept() -> None:
     assert "Responses" not in bound(build(none))
 
 
+def test_an_embedding_model_has_an_embedder() -> None:
+    models = [{"name": "a", "factory": "a:b"}, {"name": "b", "factory": "a:b", "task": "embed"}]
+    names = {"Ingress", "Responses", "Tokenizer-a", "Model-a", "Tokenizer-b", "Embedder-b"}
+    assert set(bound(build(AppSettings.model_validate({"models": models})))) == names
+
+
 def test_serves_limit_is_above_the_models_own() -> None:
     deployments = bound(build(settings("a", max_running=7, max_waiting=9)))
     assert deployments["Model-a"].max_ongoing_requests > 7 + 9

@@ -77,11 +77,13 @@ async def test_an_error_that_was_returned_is_raised() -> None:
 
 
 async def test_our_own_cancellation_stays_one() -> None:
-    task = asyncio.create_task(result_of(script(asyncio.sleep(60))))
+    call = asyncio.create_task(asyncio.sleep(60))
+    task = asyncio.create_task(result_of(script(call)))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+    assert call.cancelled()
 
 
 class OneItem:

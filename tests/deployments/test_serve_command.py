@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from configs.settings import AppSettings
-from deployments.serve_command import address, effective_config, welcome
+from deployments.serve_command import address, effective_config, fetched, welcome
 from tests.serving import ROOT, free_port, left_after, serving
 
 MOCK = ROOT / "configs" / "presets" / "mock.yaml"
@@ -45,6 +45,20 @@ def test_the_welcome_tells_where_on_what_and_how() -> None:
     assert "mock: device cpu, attention sdpa" in text
     assert "curl -N http://127.0.0.1:9/v1/chat/completions" in text
     assert "Bearer" not in text
+
+
+def test_an_embedding_models_folder_is_known_for_what_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    for name in ("config.json", "tokenizer.json", "model.safetensors", "modules.json"):
+        (folder / name).write_text("{}")
+    config = fetched(effective_config(arguments(model=str(folder))))
+    (model,) = AppSettings.model_validate(config["applications"][0]["args"]).models
+    assert model.task == "embed"
+    names = [deployment["name"] for deployment in config["applications"][0]["deployments"]]
+    assert names == ["Ingress", "Responses", "Embedder-tiny"]
+    text = welcome(config, {"tiny": {"description": {}}})
+    assert "/v1/embeddings" in text
 
 
 def test_a_port_that_is_taken_is_an_error_before_anything_starts() -> None:

@@ -13,7 +13,7 @@ from models.mock import MockEngine
 from models.scheduled import Scheduled
 from models.text.byte_tokenizer import ASSISTANT, BOS, END, USER
 from tests.deployments.schemas import check
-from tests.deployments.serving import make_app, post
+from tests.deployments.serving import Counting, make_app, post
 
 HI = [{"role": "user", "content": "Hi"}]
 CHAT_IDS = [256, 259, *b"Hi", 257, 260]
@@ -83,7 +83,7 @@ async def test_a_chat_is_counted(app: Starlette) -> None:
 
 
 async def test_the_only_model_need_not_be_named(engine: Scheduled) -> None:
-    app = make_app(engine)
+    app = make_app(engine, Counting("vectors"))  # which generates nothing
     assert tokens(await post(app, "/tokenize", {"prompt": "a"})) == [97]
     assert tokens(await post(app, "/tokenize", {"messages": HI})) == CHAT_IDS
     assert (await post(app, "/detokenize", {"tokens": [97]})).json() == {"prompt": "a"}

@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from uuid import uuid4
 
+from deployments.graph import Replicas
 from deployments.remote import RemoteEngine
 from models.errors import EngineError
 from models.events import Event, Finished, Text
@@ -51,7 +52,7 @@ def finishes(events: Sequence[Event]) -> dict[int, Finished]:
     return {event.choice: event for event in events if isinstance(event, Finished)}
 
 
-async def measured(engine: RemoteEngine) -> dict[str, float]:
+async def measured(engine: Replicas) -> dict[str, float]:
     """Sums over the replicas, of counters by reason too."""
     totals: dict[str, float] = {}
     for answer in await engine.ask_replicas("metrics_samples", timeout_s=PATIENCE_S):

@@ -1,4 +1,4 @@
-"""One real graph on a local Ray for all tests of it: four models without real weights."""
+"""One real graph on a local Ray for all tests of it: models without real weights."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ray.serve.schema import LoggingConfig
 from configs.settings import AppSettings
 from deployments.app import build, deployment_name
 from deployments.remote import RemoteEngine
+from deployments.remote_embedder import RemoteEmbedder
 from models.text.pipeline import TextPipeline
 
 OWN = "tests.graph.own_models"
@@ -36,6 +37,14 @@ class RunningGraph:
             for role in ("Tokenizer", "Model")
         )
         return RemoteEngine(model, tokenizer, replicas, TextPipeline.bytes())
+
+    def embedder(self, model: str) -> RemoteEmbedder:
+        """The same for a model that embeds."""
+        tokenizer, replicas = (
+            serve.get_deployment_handle(deployment_name(role, model), "test")
+            for role in ("Tokenizer", "Embedder")
+        )
+        return RemoteEmbedder(model, tokenizer, replicas)
 
 
 @pytest.fixture(scope="session")
@@ -90,6 +99,13 @@ def _models(lives: str) -> list[dict[str, object]]:
             "name": "crash",
             "factory": "models.mock:MockEngine",
             "factory_args": {"name": "crash", "failure": "crash", "fail_after": 2},
+        },
+        {
+            "name": "vectors",
+            "task": "embed",
+            "factory": f"{OWN}:SlowVectors",
+            "factory_args": {"seconds": 0.02},
+            "embed": {"batch_tokens": 64, "min_dimensions": 2},
         },
     ]
 

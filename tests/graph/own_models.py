@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import abc
 from dataclasses import replace
 from pathlib import Path
 
 from models.schedule.sequence import Chunk
 from tests.models.recall import Ready, RecallModel, recall_model
+from tests.models.tallying import TallyModel
 
 BYTE_TOKENS = 261  # ids of the byte tokenizer
 DEADLY, CURSED = 65, 66  # "A" and "B" in a prompt of bytes
@@ -54,3 +56,15 @@ class FragileModel:
 
 def fragile(life: str, seconds: float = 0.0, slots: int = 2) -> FragileModel:
     return FragileModel(life, seconds, slots)
+
+
+class SlowVectors(TallyModel):
+    """Takes a while for each batch."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._seconds = seconds
+
+    def embed(self, inputs: abc.Sequence[abc.Sequence[int]]) -> list[list[float]]:
+        time.sleep(self._seconds)
+        return super().embed(inputs)

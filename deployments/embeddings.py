@@ -1,0 +1,58 @@
+"""Embeddings over HTTP, from a request's body to its answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from uuid import uuid4
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from configs.settings import AppSettings
+from deployments.access import Access, access_of
+from deployments.body import read_logged_json
+from deployments.connection import while_connected
+from deployments.engines import Served, embedder_named
+from deployments.openai.embeddings import EmbedCall, parse, write
+from deployments.openai.errors import engine_error, timed_out
+from models.embedding import Embedded, Embeds
+from models.errors import EngineError
+
+FEW = 8  # vectors; more of them are written off the event loop
+
+
+class Embeddings:
+    """The ASGI endpoint."""
+
+    def __init__(self, engines: Mapping[str, Served], settings: AppSettings) -> None:
+        self._engines = engines
+        self._settings = settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        access = access_of(scope)
+        data = await read_logged_json(Request(scope, receive), self._settings)
+        call = parse(data, f"{access.request_id}-{uuid4().hex[:12]}")
+        embedder = embedder_named(self._engines, call.model)
+        access.model = call.model
+        body = await while_connected(receive, self._answer(call, embedder, access))
+        await Response(body, media_type="application/json")(scope, receive, send)
+
+    async def _answer(self, call: EmbedCall, embedder: Embeds, access: Access) -> str:
+        embedded = await self._embedded(call, embedder)
+        access.prompt_tokens = embedded.prompt_tokens
+        access.finish = "stop"
+        if len(embedded.vectors) <= FEW:
+            return write(call, embedded)
+        return await asyncio.to_thread(write, call, embedded)
+
+    async def _embedded(self, call: EmbedCall, embedder: Embeds) -> Embedded:
+        timeout_s = self._settings.request_timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await embedder.embed(call.request)
+        except TimeoutError:
+            raise timed_out(timeout_s) from None
+        except EngineError as error:
+            raise engine_error(error, "input") from error
