@@ -116,11 +116,13 @@ class ChatForm:
             **self._heading.fields("chat.completion"),
             "choices": [self._choice(i, choice) for i, choice in enumerate(choices)],
             "usage": totals.usage(),
-            **self._of_prompt(choices[0].started),
+            **self._shown.of_prompt(choices[0].started),
         }
 
     def opening(self, index: int, event: Started, totals: Totals) -> bytes:
-        beside = "".join(f",{dumps(key)}:{dumps(v)}" for key, v in self._of_prompt(event).items())
+        beside = "".join(
+            f",{dumps(key)}:{dumps(v)}" for key, v in self._shown.of_prompt(event).items()
+        )
         return self._chunks.choice(index, OPENING, totals, beside)
 
     def text(self, index: int, event: Text, totals: Totals) -> bytes:
@@ -155,16 +157,6 @@ class ChatForm:
             "stop_reason": choice.end.stop,
             **({"token_ids": choice.token_ids} if self._shown.token_ids else {}),
         }
-
-    def _of_prompt(self, event: Started) -> dict[str, Any]:
-        """The fields beside the choices."""
-        fields: dict[str, Any] = {}
-        if self._shown.prompt_logprobs is not None:
-            top = self._shown.prompt_logprobs
-            fields["prompt_logprobs"] = logprobs.of_prompt(event.logprobs, top)
-        if self._shown.token_ids:
-            fields["prompt_token_ids"] = event.token_ids
-        return fields
 
     def _beside(self, event: Part | Finished) -> str:
         """The fields of a chunk beside its delta."""

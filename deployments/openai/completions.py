@@ -9,17 +9,17 @@ from pydantic import Field
 
 from deployments.openai import logprobs
 from deployments.openai.call import Call, GenerationBody, Integer, make_call, validated
-from deployments.openai.errors import invalid, kind, wrong_type
+from deployments.openai.errors import invalid
 from deployments.openai.form import Choice, Chunks, Heading, Shown, Totals
 from deployments.openai.parameters import COMPLETIONS_NEUTRAL, check_extras
 from deployments.openai.sse import dumps, quote
 from deployments.openai.structured import take_grammar
+from deployments.openai.token_ids import is_token, token_prompt, wrong_prompt
 from models.events import Finished, Reasoning, Started, Text, TokenLogprob, ToolCall
-from models.request import MAX_CHOICES, Prompt, TextPrompt, TokenPrompt
+from models.request import MAX_CHOICES, Prompt, TextPrompt
 
 MAX_TOKENS = 16  # OpenAI's default
 MAX_PROMPTS = 2048
-PROMPT = "a string, an array of strings, an array of token ids, or an array of such arrays"
 
 
 class CompletionsBody(GenerationBody):
@@ -67,9 +67,9 @@ def parse_prompt(value: Any) -> list[Prompt]:
     if value is None or isinstance(value, str):
         return [TextPrompt(value or "")]
     if not isinstance(value, list) or not value:
-        raise _wrong(value, "prompt")
-    if _is_token(value[0]):
-        return [_tokens(value, "prompt")]
+        raise wrong_prompt(value, "prompt")
+    if is_token(value[0]):
+        return [token_prompt(value, "prompt")]
     if len(value) > MAX_PROMPTS:
         raise invalid(f"At most {MAX_PROMPTS} prompts are allowed in one request.", "prompt")
     return [_prompt(one, type(value[0]), f"prompt[{i}]") for i, one in enumerate(value)]
@@ -77,30 +77,8 @@ def parse_prompt(value: Any) -> list[Prompt]:
 
 def _prompt(value: Any, like: type, param: str) -> Prompt:
     if type(value) is not like or not isinstance(value, str | list):
-        raise _wrong(value, param)
-    return TextPrompt(value) if isinstance(value, str) else _tokens(value, param)
-
-
-def _tokens(values: list[Any], param: str) -> TokenPrompt:
-    if not values:
-        raise _wrong(values, param)
-    for i, value in enumerate(values):
-        if not _is_token(value):
-            raise wrong_type("a token id", value, f"{param}[{i}]")
-        if not 0 <= value < 2**63:
-            raise invalid(f"Invalid value for '{param}[{i}]': not a token id.", f"{param}[{i}]")
-    return TokenPrompt(tuple(values))
-
-
-def _is_token(value: Any) -> bool:
-    return type(value) is int
-
-
-def _wrong(value: Any, param: str) -> Exception:
-    if value == []:
-        return invalid(f"Invalid value for '{param}': it must not be empty.", param, "empty_array")
-    message = f"Invalid type for '{param}': expected {PROMPT}, but got {kind(value)} instead."
-    return invalid(message, param, "invalid_type")
+        raise wrong_prompt(value, param)
+    return TextPrompt(value) if isinstance(value, str) else token_prompt(value, param)
 
 
 class CompletionForm:
@@ -127,7 +105,7 @@ class CompletionForm:
 
     def opening(self, index: int, event: Started, totals: Totals) -> bytes:
         self._before[index] = len(event.text)
-        prompt = self._of_prompt(event)
+        prompt = self._shown.of_prompt(event)
         if not prompt and not self._shown.echo:
             return b""
         entries = event.logprobs if self._shown.echo else ()
@@ -164,17 +142,8 @@ class CompletionForm:
             "finish_reason": choice.end.reason,
             "stop_reason": choice.end.stop,
             **({"token_ids": choice.token_ids} if self._shown.token_ids else {}),
-            **self._of_prompt(choice.started),
+            **self._shown.of_prompt(choice.started),
         }
-
-    def _of_prompt(self, event: Started) -> dict[str, Any]:
-        fields: dict[str, Any] = {}
-        if self._shown.prompt_logprobs is not None:
-            top = self._shown.prompt_logprobs
-            fields["prompt_logprobs"] = logprobs.of_prompt(event.logprobs, top)
-        if self._shown.token_ids:
-            fields["prompt_token_ids"] = event.token_ids
-        return fields
 
     def _whole_logprobs(self, choice: Choice) -> dict[str, Any] | None:
         top = self._shown.logprobs

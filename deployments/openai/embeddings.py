@@ -11,14 +11,14 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from deployments.openai.call import Integer, validated
-from deployments.openai.errors import ApiError, invalid, kind, missing, wrong_type
+from deployments.openai.errors import invalid, missing
 from deployments.openai.parameters import check_extras
 from deployments.openai.sse import quote
+from deployments.openai.token_ids import is_token, token_prompt, wrong_prompt
 from models.embedding import MAX_INPUTS, Embedded, EmbedRequest
 from models.request import TextPrompt, TokenPrompt
 
 NEUTRAL = {"add_special_tokens": (True,), "truncation_side": ("right",)}
-INPUT = "a string, an array of strings, an array of token ids, or an array of such arrays"
 
 Input = TextPrompt | TokenPrompt
 
@@ -66,9 +66,9 @@ def parse_input(value: Any) -> tuple[tuple[Input, ...], bool]:
     if isinstance(value, str):
         return (_text(value, "input"),), True
     if not isinstance(value, list) or not value:
-        raise _wrong(value, "input")
-    if _is_token(value[0]):
-        return (_tokens(value, "input"),), True
+        raise wrong_prompt(value, "input")
+    if is_token(value[0]):
+        return (token_prompt(value, "input"),), True
     if len(value) > MAX_INPUTS:
         message = f"At most {MAX_INPUTS} inputs are allowed in one request, not {len(value)}."
         raise invalid(message, "input", "array_above_max_length")
@@ -98,33 +98,11 @@ def _base64(vector: bytes) -> str:
 
 def _one(value: Any, like: type, param: str) -> Input:
     if type(value) is not like or not isinstance(value, str | list):
-        raise _wrong(value, param)
-    return _text(value, param) if isinstance(value, str) else _tokens(value, param)
+        raise wrong_prompt(value, param)
+    return _text(value, param) if isinstance(value, str) else token_prompt(value, param)
 
 
 def _text(value: str, param: str) -> TextPrompt:
     if not value:
         raise invalid(f"Invalid value for '{param}': it must not be empty.", param, "empty_string")
     return TextPrompt(value)
-
-
-def _tokens(values: list[Any], param: str) -> TokenPrompt:
-    if not values:
-        raise _wrong(values, param)
-    for i, value in enumerate(values):
-        if not _is_token(value):
-            raise wrong_type("a token id", value, f"{param}[{i}]")
-        if not 0 <= value < 2**63:
-            raise invalid(f"Invalid value for '{param}[{i}]': not a token id.", f"{param}[{i}]")
-    return TokenPrompt(tuple(values))
-
-
-def _is_token(value: Any) -> bool:
-    return type(value) is int
-
-
-def _wrong(value: Any, param: str) -> ApiError:
-    if value == []:
-        return invalid(f"Invalid value for '{param}': it must not be empty.", param, "empty_array")
-    message = f"Invalid type for '{param}': expected {INPUT}, but got {kind(value)} instead."
-    return invalid(message, param, "invalid_type")

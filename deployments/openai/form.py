@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from deployments.openai import logprobs
 from deployments.openai.sse import dumps
 from models.events import Finished, Reasoning, Started, Text, TokenLogprob, ToolCall
 
@@ -45,6 +46,15 @@ class Shown:
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     token_ids: bool = False
+
+    def of_prompt(self, event: Started) -> dict[str, Any]:
+        """What an answer tells of its prompt."""
+        fields: dict[str, Any] = {}
+        if self.prompt_logprobs is not None:
+            fields["prompt_logprobs"] = logprobs.of_prompt(event.logprobs, self.prompt_logprobs)
+        if self.token_ids:
+            fields["prompt_token_ids"] = event.token_ids
+        return fields
 
 
 @dataclass(frozen=True, slots=True)
