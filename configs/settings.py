@@ -173,6 +173,9 @@ class AppSettings(Settings):
     max_body_bytes: Annotated[int, Field(ge=1)] = Field(
         3_500_000, description="larger request bodies are refused with 413"
     )
+    body_timeout_s: Annotated[float, Field(gt=0)] = Field(
+        60.0, description="bodies that have not arrived by then are refused with 408"
+    )
     request_timeout_s: Annotated[float, Field(gt=0)] = Field(
         600.0, description="longest wait of a request for its next token"
     )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 from starlette.requests import Request
@@ -14,18 +16,25 @@ from deployments.openai.errors import ApiError, invalid, kind
 
 logger = logging.getLogger("stepserve")
 
+MOST_NESTED = 100
+
 
 async def read_logged_json(request: Request, settings: AppSettings) -> dict[str, Any]:
     """As ``read_json``; the body is logged if the settings say so."""
-    data = await read_json(request, settings.max_body_bytes)
+    data = await read_json(request, settings.max_body_bytes, settings.body_timeout_s)
     if settings.log_prompts:
         logger.info("id=%s body=%s", access_of(request.scope).request_id, json.dumps(data))
     return data
 
 
-async def read_json(request: Request, max_bytes: int) -> dict[str, Any]:
-    """Raises ``ApiError`` (413 or 400), or ``ClientDisconnect``."""
-    return parse_json(await _read(request, max_bytes))
+async def read_json(request: Request, max_bytes: int, timeout_s: float) -> dict[str, Any]:
+    """Raises ``ApiError`` (413, 408 or 400), or ``ClientDisconnect``."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            body = await _read(request, max_bytes)
+    except TimeoutError:
+        raise _too_slow(timeout_s) from None
+    return parse_json(body)
 
 
 async def _read(request: Request, max_bytes: int) -> bytes:
@@ -46,6 +55,7 @@ def parse_json(body: bytes) -> dict[str, Any]:
         text = body.decode("utf-8-sig")
         value = json.loads(text, parse_constant=_refuse_constant)
         _check_surrogates(text, value)
+        _check_depth(value)
     except (ValueError, RecursionError) as error:
         raise invalid(f"We could not parse the JSON body of your request: {error}") from None
     if not isinstance(value, dict):
@@ -58,8 +68,30 @@ def _check_surrogates(text: str, value: Any) -> None:
         json.dumps(value, ensure_ascii=False).encode()
 
 
+def _check_depth(value: Any) -> None:
+    """Others copy, pickle and print what comes in, each with a stack of its own."""
+    level = [value]
+    for _ in range(MOST_NESTED):
+        level = [inner for outer in level for inner in _inner(outer)]
+        if not level:
+            return
+    raise ValueError(f"it is nested more than {MOST_NESTED} levels deep")
+
+
+def _inner(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
+
+
+def _too_slow(timeout_s: float) -> ApiError:
+    """The rest of the body is not read, so the connection ends."""
+    message = f"The request body did not arrive within {timeout_s:g} seconds."
+    return ApiError(408, message, code="request_timeout", headers={"connection": "close"})
 
 
 def _too_large(max_bytes: int) -> ApiError:

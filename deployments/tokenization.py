@@ -59,7 +59,8 @@ class Tokenization:
             return len(await _token_ids(engine, call))
 
     async def _body(self, request: Request) -> dict[str, Any]:
-        return await read_json(request, self._settings.max_body_bytes)
+        settings = self._settings
+        return await read_json(request, settings.max_body_bytes, settings.body_timeout_s)
 
     def _engine(self, request: Request, model: str | None) -> TokenizingEngine:
         engine = tokenizing_engine(self._engines, model)

@@ -17,13 +17,15 @@ REASONS = {
     400: "The request is wrong; the error names the parameter.",
     401: "No key was given, or a wrong one.",
     404: "There is no such model or response.",
+    408: "The body did not arrive in time.",
     413: "The body is too large.",
     500: "The server or the model failed.",
     503: "There is no room now, or no replica; `retry-after` tells when to ask again.",
     504: "The model gave no answer in time.",
     529: "There is no room now, or no replica; `retry-after` tells when to ask again.",
 }
-OWN, ANTHROPICS = (400, 401, 404, 413, 500, 503, 504), (400, 401, 404, 413, 500, 529, 504)
+OWN = (400, 401, 404, 408, 413, 500, 503, 504)
+ANTHROPICS = (400, 401, 404, 408, 413, 500, 529, 504)
 
 
 @dataclass(frozen=True, slots=True)

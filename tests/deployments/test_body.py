@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import NoReturn
 
 import pytest
 from starlette.requests import Request
 
-from deployments.body import parse_json, read_json
+from deployments.body import MOST_NESTED, parse_json, read_json
 from deployments.openai.errors import ApiError
 from tests.deployments.schemas import check
 from tests.deployments.serving import CHAT, chat, client, make_app
@@ -83,5 +84,31 @@ async def test_a_body_announced_too_large_is_not_even_read() -> None:
 
     scope = {"type": "http", "method": "POST", "headers": [(b"content-length", b"1001")]}
     with pytest.raises(ApiError) as caught:
-        await read_json(Request(scope, receive), 1000)
+        await read_json(Request(scope, receive), 1000, 60)
     assert caught.value.status == 413
+
+
+async def _slowly() -> AsyncIterator[bytes]:
+    yield b"{"
+    await asyncio.sleep(60)
+    yield b"}"
+
+
+async def test_a_body_that_does_not_arrive_is_given_up() -> None:
+    async with client(make_app(body_timeout_s=0.02)) as http:
+        for path, check_error in ((CHAT, check), ("/tokenize", check), ("/v1/messages", None)):
+            answer = await http.post(path, content=_slowly())
+            assert answer.status_code == 408
+            assert answer.headers["connection"] == "close"
+            if check_error:
+                check_error("ErrorResponse", answer.json())
+
+
+def nested(levels: int) -> bytes:
+    return b'{"a": ' + b"[" * (levels - 1) + b"]" * (levels - 1) + b"}"
+
+
+def test_what_is_nested_too_deep_is_refused() -> None:
+    parse_json(nested(MOST_NESTED))
+    with pytest.raises(ApiError, match="nested more than"):
+        parse_json(nested(MOST_NESTED + 1))
