@@ -9,7 +9,7 @@ from contextlib import aclosing
 
 from deployments.openai.errors import timed_out
 from models.engine import LlmEngine
-from models.errors import Failed
+from models.errors import Busy, Failed
 from models.events import Event
 from models.request import GenerateRequest
 
@@ -55,15 +55,25 @@ async def _many(
     engine: LlmEngine, requests: Sequence[GenerateRequest]
 ) -> AsyncGenerator[Numbered, None]:
     ready: asyncio.Queue[Numbered | asyncio.Task[None]] = asyncio.Queue()
-    turns = asyncio.Semaphore(max(1, CHOICES_AT_ONCE // requests[0].n))
+    turns = _Turns(min(len(requests), max(1, CHOICES_AT_ONCE // requests[0].n)))
     began = time.monotonic()
 
+    async def attempt(position: int, request: GenerateRequest) -> None:
+        rest = request.after(time.monotonic() - began)
+        async with aclosing(engine.generate(rest)) as events:
+            async for event in events:
+                turns.begun = True
+                ready.put_nowait((position, event))
+
     async def pump(position: int, request: GenerateRequest) -> None:
-        async with turns:
-            request = request.after(time.monotonic() - began)
-            async with aclosing(engine.generate(request)) as events:
-                async for event in events:
-                    ready.put_nowait((position, event))
+        while True:
+            await turns.take()
+            try:
+                await attempt(position, request)
+            except Busy as busy:
+                await turns.wait(busy)
+            else:
+                return turns.give()
 
     pumps = [asyncio.create_task(pump(i, request)) for i, request in enumerate(requests)]
     for task in pumps:
@@ -75,6 +85,31 @@ async def _many(
         for task in pumps:
             task.cancel()
         await asyncio.gather(*pumps, return_exceptions=True)
+
+
+class _Turns:
+    """How many requests of one call run at once: fewer where an engine has no room for so many."""
+
+    def __init__(self, most: int) -> None:
+        self.begun = False  # whether any of them was let in
+        self._most = most
+        self._free = asyncio.Semaphore(most)
+
+    async def take(self) -> None:
+        await self._free.acquire()
+
+    def give(self) -> None:
+        self._free.release()
+
+    async def wait(self, busy: Busy) -> None:
+        """Gives a turn up, for good if others are left. Raises ``busy`` if none was ever let in."""
+        if self._most > 1:
+            self._most -= 1
+        elif self.begun:
+            self.give()
+            await asyncio.sleep(busy.retry_after)
+        else:
+            raise busy
 
 
 async def _drain(

@@ -9,7 +9,7 @@ from models.events import Event, Finished, FinishReason, Started, Text, Usage
 from models.mock import MockEngine
 from models.request import GenerateRequest
 from tests.deployments.schemas import check
-from tests.deployments.serving import chat, complete, events, make_app
+from tests.deployments.serving import chat, complete, events, eventually, make_app
 
 
 class Odd:
@@ -123,3 +123,28 @@ async def test_a_prompt_that_waits_for_the_others_loses_its_time() -> None:
     assert answer.status_code == 504
     assert len(engine.requests) < 65
     assert engine.live == 0
+
+
+async def test_more_prompts_than_an_engine_has_room_for_go_in_turns() -> None:
+    engine = MockEngine("mock", max_running=3, first_token_s=0.002, retry_after=0.01)
+    answer = await complete(make_app(engine), prompt=["a"] * 20, max_tokens=2)
+    assert answer.status_code == 200
+    assert len(answer.json()["choices"]) == 20
+    assert engine.live == 0
+
+
+async def test_an_engine_that_lets_none_of_them_in_is_busy() -> None:
+    engine = MockEngine("mock", failure="busy")
+    answer = await complete(make_app(engine), prompt=["a"] * 20)
+    assert answer.status_code == 503
+    assert "retry-after" in answer.headers
+
+
+async def test_what_has_begun_waits_for_others_to_make_room() -> None:
+    engine = MockEngine("mock", max_running=1, inter_token_s=0.005, retry_after=0.005)
+    app = make_app(engine)
+    many = asyncio.create_task(complete(app, prompt=["a"] * 3, max_tokens=3))
+    await eventually(lambda: engine.live)
+    others = [await complete(app, prompt="b", max_tokens=9) for _ in range(5)]
+    assert {answer.status_code for answer in others} <= {200, 503}
+    assert (await many).status_code == 200
