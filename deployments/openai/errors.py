@@ -22,6 +22,7 @@ WANTED = {
     "model_type": "an object",
     "string_type": "a string",
 }
+LONGEST_MESSAGE, LONGEST_PARAM = 2000, 200  # characters: either may quote what was sent
 INTERNAL = "The server had an error while processing your request. Please try again."
 
 
@@ -40,9 +41,9 @@ class ApiError(Exception):
     ) -> None:
         super().__init__(message)
         self.status = status
-        self.message = message
+        self.message = _cut(message, LONGEST_MESSAGE)
         self.type = type
-        self.param = param
+        self.param = None if param is None else _cut(param, LONGEST_PARAM)
         self.code = code
         self.headers = _retry_advice(status) | dict(headers or {})
 
@@ -138,6 +139,10 @@ def kind(value: Any) -> str:
     names = {bool: "a boolean", int: "an integer", float: "a number", str: "a string"}
     names |= {list: "an array", dict: "an object", type(None): "null"}
     return names[type(value)]
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
 def _retry_advice(status: int) -> dict[str, str]:

@@ -99,3 +99,11 @@ async def test_both_numbers_of_a_prompt_too_long() -> None:
     assert error["code"] == "context_length_exceeded"
     assert "1 tokens" in error["message"]
     assert "2 tokens" in error["message"]
+
+
+async def test_no_error_repeats_all_that_was_sent() -> None:
+    long = "x" * 100_000
+    for body in ({long: 1}, {"model": long}, {"messages": [{"role": long}]}, {"top_k": long}):
+        answer = await chat(make_app(), **body)
+        assert answer.status_code in (400, 404)
+        assert len(answer.text) < 5000
