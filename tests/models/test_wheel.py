@@ -104,3 +104,19 @@ def test_a_wheel_without_a_whole_model_is_refused(shelf: Path, tmp_path: Path, n
     sha256 = pack(shelf, {name: b"x"})
     with pytest.raises(SourceError, match="holds 0 GGUF files and no model folder"):
         resolve(spell(sha256), tmp_path / "cache")
+
+
+def test_what_a_killed_process_left_is_cleared_away(shelf: Path, tmp_path: Path) -> None:
+    _, sha256 = write_wheel(shelf)
+    folder = resolve(spell(sha256), tmp_path / "cache")
+    left = [
+        folder.with_name(f".making-{folder.name}-x"),
+        tmp_path / "cache" / "wheels" / f".fetching-{sha256[:12]}-x",
+    ]
+    others = folder.with_name(".making-another-1.0-0123-x")  # may be at work
+    for path in (*left, others):
+        (path / "half").mkdir(parents=True)
+    (folder / MANIFEST).unlink()
+    next((tmp_path / "cache" / "wheels").glob("*.whl")).unlink()
+    resolve(spell(sha256), tmp_path / "cache")
+    assert [path.exists() for path in (*left, others)] == [False, False, True]
