@@ -102,7 +102,7 @@ def _parsed(call: Mapping[str, Any]) -> Message:
 def _object(text: str) -> Mapping[str, Any] | None:
     try:
         value = json.loads(text or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 

@@ -210,7 +210,10 @@ class HeadedCall:
 
 def _as_object(text: str) -> str:
     """Arguments that are missing, or JSON inside a string; "" if they are no object."""
-    value = json.loads(text or "null", strict=False)
+    try:
+        value = json.loads(text or "null", strict=False)
+    except RecursionError:  # nobody nests a call so deep
+        return ""
     if isinstance(value, str):
         text = value
         value = _loads(value)
@@ -222,5 +225,5 @@ def _as_object(text: str) -> str:
 def _loads(text: str) -> Any:
     try:
         return json.loads(text) if text.strip() else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return text

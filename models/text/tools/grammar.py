@@ -113,7 +113,7 @@ def _schema(answer: Grammar) -> Any:
     """None for what is no JSON, which is for the compiler to tell."""
     try:
         return json.loads(answer.source) if answer.kind == "json_schema" else {"type": "object"}
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 

@@ -128,7 +128,7 @@ def _means_string(value: str, schema: Mapping[str, Any]) -> bool:
 def _is_json(text: str) -> bool:
     try:
         json.loads(text, parse_constant=_refuse)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 
