@@ -81,7 +81,7 @@ def _characters(prompt: Prompt, stops: Sequence[str] = ()) -> int:
         case ChatPrompt(messages, tools, documents):
             parts = (*messages, *tools, *documents)
             return beside + sum(MESSAGE + len(str(part)) for part in parts)
-        case TextPrompt(text):
-            return beside + len(text)
+        case TextPrompt(text, suffix):
+            return beside + len(text) + len(suffix)
         case _:
             return beside

@@ -161,6 +161,8 @@ def _check_scripted(request: GenerateRequest) -> None:
     for name in ("bad_words", "allowed_token_ids"):
         if getattr(request.sampling, name):
             raise Invalid(f"A scripted answer cannot heed {name}.", name)
+    if isinstance(request.prompt, TextPrompt) and request.prompt.suffix:
+        raise Invalid("A scripted answer cannot heed suffix.", "suffix")
 
 
 async def _sleep_until(ends: float, seconds: float) -> None:

@@ -14,6 +14,7 @@ MAX_STOPS = 64
 MAX_LOGPROBS = 20
 MAX_BAD_WORDS = 256
 MAX_PRIORITY = 1000
+MOST = 2**63 - 1  # of whatever has no other bound: what fits a tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +49,8 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         if self.max_tokens is not None:
-            _within("max_tokens", self.max_tokens, 0, math.inf)
-        _within("min_tokens", self.min_tokens, 0, math.inf)
+            _within("max_tokens", self.max_tokens, 0, MOST)
+        _within("min_tokens", self.min_tokens, 0, MOST)
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise Invalid(
                 f"min_tokens ({self.min_tokens}) is greater than max_tokens ({self.max_tokens}).",
@@ -57,18 +58,18 @@ class SamplingParams:
             )
         _within("temperature", self.temperature, 0.0, 2.0)
         _within("top_p", self.top_p, 0.0, 1.0, open_below=True)
-        _within("top_k", self.top_k, 0, math.inf)
+        _within("top_k", self.top_k, 0, MOST)
         _within("min_p", self.min_p, 0.0, 1.0)
         _within("presence_penalty", self.presence_penalty, -2.0, 2.0)
         _within("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
         _within("repetition_penalty", self.repetition_penalty, 0.01, 100.0)
         for token, bias in self.logit_bias.items():
-            _within("logit_bias", token, 0, math.inf)
+            _within("logit_bias", token, 0, MOST)
             _within("logit_bias", bias, -100.0, 100.0)
         if self.seed is not None:
             _within("seed", self.seed, -(2**63), 2**64 - 1)
         for token in self.stop_token_ids:
-            _within("stop_token_ids", token, 0, math.inf)
+            _within("stop_token_ids", token, 0, MOST)
         for name in ("logprobs", "prompt_logprobs"):
             if (top := getattr(self, name)) is not None:
                 _within(name, top, 0, MAX_LOGPROBS)
@@ -78,7 +79,7 @@ class SamplingParams:
         if self.allowed_token_ids is not None and not self.allowed_token_ids:
             raise Invalid("allowed_token_ids must hold at least one token.", "allowed_token_ids")
         for token in self.allowed_token_ids or ():
-            _within("allowed_token_ids", token, 0, math.inf)
+            _within("allowed_token_ids", token, 0, MOST)
         if len(self.bad_words) > MAX_BAD_WORDS:
             raise Invalid(f"At most {MAX_BAD_WORDS} bad words are allowed.", "bad_words")
         if not all(word.strip() for word in self.bad_words):
@@ -110,9 +111,13 @@ class ChatPrompt:
 
 @dataclass(frozen=True, slots=True)
 class TextPrompt:
-    """Raw text, encoded with the tokenizer's own special tokens."""
+    """Raw text, encoded with the tokenizer's own special tokens.
+
+    With a ``suffix`` the answer is what stands between the two.
+    """
 
     text: str
+    suffix: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +130,7 @@ class TokenPrompt:
         if not self.token_ids:
             raise Invalid("The prompt must hold at least one token.", "prompt")
         for token in self.token_ids:
-            _within("prompt", token, 0, math.inf)
+            _within("prompt", token, 0, MOST)
 
 
 Prompt = ChatPrompt | TextPrompt | TokenPrompt
@@ -190,7 +195,7 @@ class GenerateRequest:
     def __post_init__(self) -> None:
         _within("n", self.n, 1, MAX_CHOICES)
         if self.truncate_prompt_tokens is not None:
-            _within("truncate_prompt_tokens", self.truncate_prompt_tokens, 1, math.inf)
+            _within("truncate_prompt_tokens", self.truncate_prompt_tokens, 1, MOST)
         if self.timeout_s is not None:
             _within("timeout", self.timeout_s, 0, math.inf, open_below=True)
         _within("priority", self.priority, -MAX_PRIORITY, MAX_PRIORITY)
@@ -211,5 +216,5 @@ def _within(param: str, value: float, low: float, high: float, *, open_below: bo
         raise Invalid(f"{param} must be a finite number.", param)
     if value < low or value > high or (open_below and value == low):
         bound = "greater than" if open_below else "at least"
-        limit = "" if math.isinf(high) else f" and at most {high:g}"
+        limit = "" if high >= MOST and value <= MOST else f" and at most {high:g}"
         raise Invalid(f"{param} must be {bound} {low:g}{limit}, not {value:g}.", param)

@@ -28,6 +28,7 @@ class CompletionsBody(GenerationBody):
     best_of: Integer | None = None
     echo: bool | None = None
     logprobs: Integer | None = None
+    suffix: str | None = None
 
 
 def parse(data: Mapping[str, Any], id: str) -> Call:
@@ -40,13 +41,30 @@ def parse(data: Mapping[str, Any], id: str) -> Call:
     return make_call(
         body,
         id,
-        parse_prompt(body.prompt),
+        _prompts(body),
         limit,
         grammar=grammar,
         logprobs=body.logprobs,
         echo=bool(body.echo),
         best_of=_best_of(body),
     )
+
+
+def _prompts(body: CompletionsBody) -> list[Prompt]:
+    prompts = parse_prompt(body.prompt)
+    if not body.suffix:
+        return prompts
+    for name in ("echo", "truncate_prompt_tokens"):
+        if getattr(body, name):
+            message = f"'{name}' cannot be used with 'suffix'."
+            raise invalid(message, name, "invalid_parameter_combination")
+    return [_with_suffix(prompt, body.suffix) for prompt in prompts]
+
+
+def _with_suffix(prompt: Prompt, suffix: str) -> Prompt:
+    if not isinstance(prompt, TextPrompt):
+        raise invalid("'suffix' needs a prompt of text.", "suffix", "invalid_parameter_combination")
+    return TextPrompt(prompt.text, suffix)
 
 
 def _best_of(body: CompletionsBody) -> int | None:

@@ -12,7 +12,12 @@ LEAST = -9999.0  # stands for a probability of nothing, which JSON cannot tell
 
 def of_chat(tokens: Sequence[TokenLogprob], top: int) -> dict[str, Any]:
     """``logprobs`` of a choice or a chunk, with up to ``top`` alternatives a token."""
-    return {"content": [_content(token, top) for token in tokens], "refusal": None}
+    return {"content": of_response(tokens, top), "refusal": None}
+
+
+def of_response(tokens: Sequence[TokenLogprob], top: int) -> list[dict[str, Any]]:
+    """The same for a part of a response's text."""
+    return [_content(token, top) for token in tokens]
 
 
 def of_completion(tokens: Sequence[TokenLogprob], top: int, before: int) -> dict[str, Any]:

@@ -64,7 +64,6 @@ COMPLETIONS_NEUTRAL: Mapping[str, Collection[Any]] = {
     "add_special_tokens": (True,),
     "continue_final_message": (False,),
     "parallel_tool_calls": (True, False),
-    "suffix": ("",),
 }
 
 

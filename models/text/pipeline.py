@@ -16,7 +16,6 @@ from models.request import (
     GenerateRequest,
     Grammar,
     Prompt,
-    SamplingParams,
     TextPrompt,
     TokenPrompt,
 )
@@ -24,6 +23,7 @@ from models.text.alignment import Alignment
 from models.text.byte_tokenizer import BOS, CHAT_TEMPLATE, END, byte_tokenizer
 from models.text.detokenizer import TextDecoder
 from models.text.incremental import Detokenizer, IncrementalText
+from models.text.infill import find_infill
 from models.text.parsing import AnswerParser, Reading, find_formats
 from models.text.stop_ids import StopIds
 from models.text.template import ChatTemplate, find_template
@@ -95,6 +95,7 @@ class TextPipeline:
         self._stop_ids = StopIds(tokenizer)
         added = tokenizer.get_added_tokens_decoder()
         self._special = {token.content: id for id, token in added.items() if token.special}
+        self._infill = find_infill({token.content for token in added.values()})
 
     @classmethod
     def load(
@@ -154,7 +155,7 @@ class TextPipeline:
         reading = self._reading(prompt, token_ids)
         return Encoded(
             token_ids=token_ids,
-            stop_ids=self._ends(request.sampling, stops),
+            stop_ids=self._ends(request, stops),
             stops=stops,
             continues=not isinstance(prompt, ChatPrompt) or prompt.continue_final_message,
             reading=reading,
@@ -273,9 +274,17 @@ class TextPipeline:
     def _encode_prompt(self, prompt: Prompt) -> tuple[int, ...]:
         if isinstance(prompt, ChatPrompt):
             return self._ids(self._render(prompt), special=False)  # the template wrote them
+        if isinstance(prompt, TextPrompt) and prompt.suffix:
+            return self._ids(self._with_hole(prompt.text, prompt.suffix), special=True)
         if isinstance(prompt, TextPrompt):
             return self._ids(prompt.text, special=True) or self._beginning()
         return prompt.token_ids
+
+    def _with_hole(self, prefix: str, suffix: str) -> str:
+        if self._infill is None:
+            message = "This model's tokenizer has no tokens for text with a hole to fill."
+            raise Invalid(message, "suffix")
+        return self._infill.text(prefix, suffix)
 
     def _render(self, prompt: ChatPrompt) -> str:
         if self._template is None:
@@ -289,15 +298,23 @@ class TextPipeline:
         return () if self._bos is None else (self._bos,)
 
     def _ends(
-        self, sampling: SamplingParams, stops: tuple[str, ...]
+        self, request: GenerateRequest, stops: tuple[str, ...]
     ) -> dict[int, str | int | None]:
+        sampling = request.sampling
         ends: dict[int, str | int | None] = {}
         if not sampling.ignore_eos:
             ends.update(dict.fromkeys(self.eos_token_ids))
+            ends.update(dict.fromkeys(self._ends_of_infill(request.prompt)))
         ends.update((token_id, token_id) for token_id in sampling.stop_token_ids)
         # No stop id is ever sampled before min_tokens; ordinary text may be, and just not count.
         ends.update(self._stop_ids.find(stops, control_only=sampling.min_tokens > 0))
         return {token_id: stop for token_id, stop in ends.items() if token_id < self.vocab_size}
+
+    def _ends_of_infill(self, prompt: Prompt) -> list[int]:
+        if self._infill is None or not (isinstance(prompt, TextPrompt) and prompt.suffix):
+            return []
+        ids = map(self._tokenizer.token_to_id, self._infill.ends)
+        return [token_id for token_id in ids if token_id is not None]
 
     def _bad_words(self, words: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
         """Each as it is spelled at a beginning and, after a space, within a text."""

@@ -125,7 +125,9 @@ async def test_a_request_is_not_busy_because_of_its_own_size() -> None:
         assert (await complete(app, prompt=["a"] * 100, n=n)).status_code == 200
 
 
-@pytest.mark.parametrize("extra", [{"best_of": 2, "n": 2}, {"best_of": 1}, {"echo": False}])
+@pytest.mark.parametrize(
+    "extra", [{"best_of": 2, "n": 2}, {"best_of": 1}, {"echo": False}, {"suffix": ""}]
+)
 async def test_neutral_values_pass(extra: dict[str, Any]) -> None:
     assert (await complete(make_app(), **extra)).status_code == 200
 
@@ -136,7 +138,10 @@ async def test_neutral_values_pass(extra: dict[str, Any]) -> None:
         {"best_of": 2, "n": 3},
         {"best_of": 2, "stream": True},
         {"best_of": 129},
-        {"suffix": "x"},
+        {"suffix": "x"},  # to a model that knows of no holes
+        {"suffix": "x", "prompt": [1, 2]},
+        {"echo": True, "suffix": "x"},
+        {"truncate_prompt_tokens": 1, "suffix": "x"},
         {"logprobs": 21},
         {"logprobs": True},
         {"max_tokens": -1},

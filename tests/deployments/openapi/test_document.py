@@ -85,7 +85,7 @@ def test_only_what_needs_a_key_says_so() -> None:
         ("ChatRequest", {"model": "mock", "messages": [], "n": 1}, False),
         ("CompletionRequest", {"model": "mock", "prompt": [[1], [2]], "user": "u"}, True),
         ("CompletionRequest", {"model": "mock", "temperature": 3}, False),
-        ("CompletionRequest", {"model": "mock", "suffix": "x"}, False),
+        ("CompletionRequest", {"model": "mock", "suffix": "x"}, True),
         ("TokenizePromptRequest", {"prompt": "x"}, True),
         (
             "MessageRequest",
