@@ -1,4 +1,5 @@
-# make serve    runs the default model; MODEL=<source> PORT=<port> HOST=<host> change it
+# make serve    runs the default model; MODEL=<source> PORT=<port> HOST=<host> change it, and
+#               CONFIG=<file> runs a configuration of your own
 # make test     format, lint, types and tests
 # make install  the virtual environment alone
 # make bench    measures step batching, and the graph against the bare engine
@@ -10,6 +11,7 @@ SHELL := bash
 MAKEFLAGS += --no-print-directory
 
 PYTHON ?= python3
+CONFIG ?=
 MODEL ?=
 PORT ?=
 HOST ?=
@@ -23,7 +25,7 @@ PIP_LOG := $(VENV)/pip.log
 
 serve: $(INSTALLED)
 	@exec $(BIN)/python -m deployments.serve_command \
-	  $(if $(MODEL),--model "$(MODEL)") $(if $(HOST),--host "$(HOST)") $(if $(PORT),--port "$(PORT)")
+	  $(if $(CONFIG),--config "$(CONFIG)") $(if $(MODEL),--model "$(MODEL)") $(if $(HOST),--host "$(HOST)") $(if $(PORT),--port "$(PORT)")
 
 test: $(INSTALLED)
 	$(BIN)/ruff format --check

@@ -17,12 +17,13 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import yaml
 
 from configs.overrides import ServeConfig, with_address, with_model, with_task
 from configs.settings import AppSettings, ModelSettings
+from deployments.keys import read_keys
 from deployments.serve_run import ModelStates, ServeRun, reachable
 from models.recipe import made_to_embed
 from models.source import SourceError, resolve
@@ -34,9 +35,12 @@ def main() -> int:
     """Runs until it is told to stop; the exit status is 0 if it was."""
     logging.basicConfig(format="%(message)s")
     logging.getLogger("stepserve").setLevel(logging.INFO)
+    signal.signal(signal.SIGTERM, _give_up)
     try:
-        config = fetched(effective_config(_arguments()))
+        config = effective_config(_arguments())
+        require_files(config)
         _require_free(*address(config))
+        config = fetched(config)
     except (SourceError, OSError, ValueError, yaml.YAMLError) as error:
         print(error, file=sys.stderr)
         return 1
@@ -44,6 +48,11 @@ def main() -> int:
         return 128 + signal.SIGINT
     with _written(config) as path:
         return ServeRun(path).watch(*address(config), lambda models: welcome(config, models))
+
+
+def _give_up(number: int, frame: object) -> NoReturn:
+    """Ends what is under way as an exception, so that nothing half done is left."""
+    sys.exit(128 + number)
 
 
 def effective_config(arguments: argparse.Namespace) -> ServeConfig:
@@ -56,6 +65,24 @@ def effective_config(arguments: argparse.Namespace) -> ServeConfig:
         source = Path(arguments.model).expanduser()
         config = with_model(config, str(source.resolve()) if source.is_dir() else arguments.model)
     return with_address(config, arguments.host, arguments.port)
+
+
+def require_files(config: ServeConfig) -> None:
+    """Raises ``OSError`` or ``ValueError`` about a file that the settings name and is not there."""
+    settings = _settings(config)
+    for model in settings.models:
+        if model.chat_template:
+            _readable("chat_template", model.chat_template)
+    if settings.api_keys_file:
+        _readable("api_keys_file", settings.api_keys_file)
+        read_keys(Path(settings.api_keys_file))
+
+
+def _readable(setting: str, name: str) -> None:
+    try:
+        Path(name).read_text(encoding="utf-8")
+    except OSError as error:
+        raise OSError(f"`{setting}`: cannot read {name!r}: {error.strerror}") from error
 
 
 def fetched(config: ServeConfig) -> ServeConfig:
@@ -111,6 +138,8 @@ def _settings(config: ServeConfig) -> AppSettings:
 
 
 def _require_free(host: str, port: int) -> None:
+    if not isinstance(port, int) or not 1 <= port <= 65535:
+        raise ValueError(f"cannot listen on port {port}: ports are numbers from 1 to 65535")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

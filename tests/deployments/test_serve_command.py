@@ -139,3 +139,33 @@ def wait_for(condition: Callable[[], bool]) -> None:
 def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "deployments.serve_command", *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.parametrize("port", ["0", "99999", "-1"])
+def test_a_port_that_cannot_be_is_an_error_in_words(port: str) -> None:
+    done = run_command("--config", str(MOCK), "--port", port)
+    assert done.returncode == 1
+    assert done.stderr == f"cannot listen on port {port}: ports are numbers from 1 to 65535\n"
+
+
+@pytest.mark.parametrize("setting", ["api_keys_file", "chat_template"])
+def test_a_file_that_is_not_there_is_told_before_anything_starts(
+    setting: str, tmp_path: Path
+) -> None:
+    config = yaml.safe_load(MOCK.read_text())
+    arguments = config["applications"][0]["args"]
+    owner = arguments if setting == "api_keys_file" else arguments["models"][0]
+    owner[setting] = str(tmp_path / "missing")
+    (tmp_path / "wrong.yaml").write_text(yaml.safe_dump(config))
+    done = run_command("--config", str(tmp_path / "wrong.yaml"), "--port", str(free_port()))
+    assert done.returncode == 1
+    assert f"`{setting}`: cannot read '{tmp_path / 'missing'}'" in done.stderr
+
+
+def test_a_file_of_keys_without_keys_is_told(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("# none yet\n")
+    config = yaml.safe_load(MOCK.read_text())
+    config["applications"][0]["args"]["api_keys_file"] = str(tmp_path / "keys")
+    (tmp_path / "wrong.yaml").write_text(yaml.safe_dump(config))
+    done = run_command("--config", str(tmp_path / "wrong.yaml"), "--port", str(free_port()))
+    assert (done.returncode, done.stderr) == (1, f"{tmp_path / 'keys'} holds no API key.\n")
