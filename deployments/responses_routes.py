@@ -15,17 +15,18 @@ from configs.settings import AppSettings
 from deployments.access import access_of
 from deployments.body import read_logged_json
 from deployments.engines import Served
+from deployments.openai.call import Call
 from deployments.openai.errors import engine_error, invalid, server_error
 from deployments.openai.parameters import unsupported
 from deployments.openai.tokenization import TokenizeCall, count_answer
 from deployments.responses.items import Item
 from deployments.responses.record import Record, not_found, previous_not_found
-from deployments.responses.request import ResponseCall, make_call, parse_body
+from deployments.responses.request import ResponseCall, make_call, parse_body, shortened
 from deployments.responses.response import ResponseTranscript
 from deployments.responses.store import ResponseStore
 from deployments.tokenization import Tokenization
 from deployments.transcript import Telling
-from models.errors import EngineError
+from models.errors import EngineError, TooLong
 
 logger = logging.getLogger("stepserve")
 
@@ -102,8 +103,23 @@ class CreateResponse:
             transcript,
             self._settings.request_timeout_s,
             lambda: self._kept.keep(made, transcript),
+            Shortening(made).shorter,
         )
         await telling.answer(self._engines, scope, receive, send)
+
+
+class Shortening:
+    """Of a conversation that is too long, the beginning goes, more of it each time it is asked."""
+
+    def __init__(self, made: ResponseCall) -> None:
+        self._made = made
+
+    def shorter(self, error: TooLong) -> Call | None:
+        made = shortened(self._made, error)
+        if made is None:
+            return None
+        self._made = made
+        return made.call
 
 
 class KeptResponses:

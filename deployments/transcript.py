@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from starlette.responses import Response
@@ -19,11 +19,12 @@ from deployments.openai.errors import ApiError
 from deployments.reply import Progress
 from deployments.streams import Numbered, generate
 from models.engine import LlmEngine
-from models.errors import EngineError
+from models.errors import EngineError, TooLong
 from models.events import Event
 
 Told = tuple[str, Mapping[str, Any]]  # an event's name and its data
 Keep = Callable[[], Awaitable[None]]
+Shorten = Callable[[TooLong], Call | None]
 
 
 class Transcript(Protocol):
@@ -54,14 +55,22 @@ async def _nothing() -> None:
     pass
 
 
+def _never(error: TooLong) -> None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Telling:
-    """Answers a call by a transcript. ``keep`` is awaited before the answer's last words."""
+    """Answers a call by a transcript. ``keep`` is awaited before the answer's last words.
+
+    ``shorten`` makes a shorter call of one that was too long, or None.
+    """
 
     call: Call
     transcript: Transcript
     timeout_s: float
     keep: Keep = _nothing
+    shorten: Shorten = _never
 
     async def answer(
         self, engines: Mapping[str, Served], scope: Scope, receive: Receive, send: Send
@@ -86,6 +95,10 @@ class Telling:
                     return None
                 await _Stream(self, progress, access, send).run(first, events)
                 return None
+        except TooLong as error:
+            if (shorter := self.shorten(error)) is None:
+                raise self.transcript.error(error) from error
+            return await replace(self, call=shorter)._answer(engine, access, send)
         except EngineError as error:
             raise self.transcript.error(error) from error
 

@@ -143,10 +143,11 @@ def _message(value: Item, at: Location) -> Item:
     return {"role": role, "content": texts}
 
 
-def text_part(text: str, output: bool) -> Item:
+def text_part(text: str, output: bool, logprobs: Sequence[Item] = ()) -> Item:
     """A part of a message's content."""
     if output:
-        return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+        told = {"annotations": [], "logprobs": list(logprobs)}
+        return {"type": "output_text", "text": text, **told}
     return {"type": "input_text", "text": text}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from deployments.responses.items import text_part
@@ -22,8 +22,8 @@ class Growing(Protocol):
         """Behind ``output_item.added``."""
         ...
 
-    def more(self, delta: str) -> Said:
-        """What is added."""
+    def more(self, delta: str, logprobs: Sequence[Item] = ()) -> Said:
+        """What is added, and how likely its tokens were."""
         ...
 
     def closing(self) -> list[Said]:
@@ -37,20 +37,24 @@ class Message:
     def __init__(self, id: str) -> None:
         self.item: Item = {"id": id, "type": "message", "role": "assistant", "content": []}
         self._pieces: list[str] = []
+        self._logprobs: list[Item] = []
 
     def opening(self) -> list[Said]:
         return [("content_part.added", {"content_index": 0, "part": text_part("", True)})]
 
-    def more(self, delta: str) -> Said:
+    def more(self, delta: str, logprobs: Sequence[Item] = ()) -> Said:
         self._pieces.append(delta)
-        return "output_text.delta", {"content_index": 0, "delta": delta, "logprobs": []}
+        self._logprobs += logprobs
+        told = {"content_index": 0, "delta": delta, "logprobs": list(logprobs)}
+        return "output_text.delta", told
 
     def closing(self) -> list[Said]:
         text = "".join(self._pieces)
-        part = text_part(text, True)
+        part = text_part(text, True, self._logprobs)
         self.item["content"] = [part]
+        told = {"content_index": 0, "text": text, "logprobs": part["logprobs"]}
         return [
-            ("output_text.done", {"content_index": 0, "text": text, "logprobs": []}),
+            ("output_text.done", told),
             ("content_part.done", {"content_index": 0, "part": part}),
         ]
 
@@ -65,7 +69,7 @@ class Thought:
     def opening(self) -> list[Said]:
         return [("content_part.added", {"content_index": 0, "part": _thought("")})]
 
-    def more(self, delta: str) -> Said:
+    def more(self, delta: str, logprobs: Sequence[Item] = ()) -> Said:
         self._pieces.append(delta)
         return "reasoning_text.delta", {"content_index": 0, "delta": delta}
 
@@ -90,7 +94,7 @@ class Call:
     def opening(self) -> list[Said]:
         return []
 
-    def more(self, delta: str) -> Said:
+    def more(self, delta: str, logprobs: Sequence[Item] = ()) -> Said:
         self._pieces.append(delta)
         return "function_call_arguments.delta", {"delta": delta}
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from deployments.openai.call import Call, Count, validated
-from deployments.openai.chat import Effort
+from deployments.openai.chat import Effort, Top
 from deployments.openai.errors import invalid
 from deployments.openai.form import Shown
 from deployments.openai.parameters import EMPTY, NOTHING, check_extras
 from deployments.openai.structured import PARSERS
 from deployments.responses.items import Item, parse_input, to_messages
+from deployments.responses.shorten import without_oldest
 from deployments.responses.tools import parse_tools
+from models.errors import TooLong
 from models.request import ChatPrompt, GenerateRequest, Grammar, SamplingParams
 
 # Nothing in the answer depends on these.
@@ -35,15 +37,23 @@ NEUTRAL: Mapping[str, Collection[Any]] = {
     "background": (False,),
     "context_management": EMPTY,
     "conversation": NOTHING,
-    # What is thought is told in plain words, so nothing has to be encrypted to be sent back.
-    "include": ([], ["reasoning.encrypted_content"]),
-    "max_tool_calls": NOTHING,
     "moderation": NOTHING,
     "prompt": NOTHING,
-    "top_logprobs": (0,),
-    "truncation": ("disabled",),
 }
 METADATA_PAIRS = 16
+LOGPROBS = "message.output_text.logprobs"
+# What is thought is told in plain words, so nothing has to be encrypted to be sent back. The others
+# are of items that no answer here has.
+Include = Literal[
+    "message.output_text.logprobs",
+    "reasoning.encrypted_content",
+    "code_interpreter_call.outputs",
+    "computer_call_output.output.image_url",
+    "file_search_call.results",
+    "message.input_image.image_url",
+    "web_search_call.action.sources",
+    "web_search_call.results",
+]
 
 
 class StreamOptions(BaseModel):
@@ -79,6 +89,8 @@ class ResponseBody(BaseModel):
     input: Any = None
     instructions: str | None = None
     max_output_tokens: Count | None = None
+    include: list[Include] | None = None
+    max_tool_calls: Count | None = None  # of tools of the server, which has none
     metadata: dict[str, str] | None = None
     parallel_tool_calls: bool | None = None
     reasoning: ReasoningOptions | None = None
@@ -90,16 +102,22 @@ class ResponseBody(BaseModel):
     text: TextOptions | None = None
     tool_choice: Any = None
     tools: list[Any] | None = None
+    top_logprobs: Top | None = None
     top_p: float | None = None
+    truncation: Literal["auto", "disabled"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseCall:
-    """``history`` are the items of the answers before, ``items`` the request's own."""
+    """``history`` are the items of the answers before, ``items`` the request's own.
+
+    ``seen`` are those of both that the model is given.
+    """
 
     body: ResponseBody
     history: Sequence[Item]
     items: Sequence[Item]
+    seen: Sequence[Item]
     call: Call
 
     @property
@@ -124,9 +142,24 @@ def parse_body(data: Mapping[str, Any]) -> ResponseBody:
 def make_call(body: ResponseBody, history: Sequence[Item], id: str) -> ResponseCall:
     """``history`` from the previous response. Raises ``ApiError`` or ``Invalid``."""
     items = parse_input(body.input)
-    messages = to_messages(body.instructions, [*history, *items])
     if not items:
         raise invalid("'input' must hold at least one item.", "input", "empty_array")
+    seen = [*history, *items]
+    return ResponseCall(body, history, items, seen, _call(body, seen, id))
+
+
+def shortened(made: ResponseCall, error: TooLong) -> ResponseCall | None:
+    """The same with fewer of the oldest items; None if the model must see those that are left."""
+    body, request = made.body, made.call.requests[0]
+    room = min(body.max_output_tokens or error.max_context // 8, error.max_context // 2)
+    seen = without_oldest(made.seen, 1 - (error.max_context - room) / error.prompt_tokens)
+    if body.truncation != "auto" or seen is None:
+        return None
+    return replace(made, seen=seen, call=_call(body, seen, request.id))
+
+
+def _call(body: ResponseBody, seen: Sequence[Item], id: str) -> Call:
+    messages = to_messages(body.instructions, seen)
     offer = parse_tools(body.tools, body.tool_choice, body.parallel_tool_calls)
     prompt = ChatPrompt(messages, tools=offer.tools, template_kwargs=_template_kwargs(body))
     request = GenerateRequest(
@@ -136,8 +169,7 @@ def make_call(body: ResponseBody, history: Sequence[Item], id: str) -> ResponseC
         grammar=_grammar(body),
         tool_choice=offer.choice,
     )
-    call = Call(body.model, (request,), bool(body.stream), Shown())
-    return ResponseCall(body, history, items, call)
+    return Call(body.model, (request,), bool(body.stream), Shown())
 
 
 def _template_kwargs(body: ResponseBody) -> dict[str, Any]:
@@ -158,4 +190,11 @@ def _sampling(body: ResponseBody) -> SamplingParams:
         max_tokens=body.max_output_tokens,
         temperature=1.0 if body.temperature is None else body.temperature,
         top_p=1.0 if body.top_p is None else body.top_p,
+        logprobs=_logprobs(body),
     )
+
+
+def _logprobs(body: ResponseBody) -> int | None:
+    if body.top_logprobs or LOGPROBS in (body.include or ()):
+        return body.top_logprobs or 0
+    return None

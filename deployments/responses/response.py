@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from deployments.openai.errors import ApiError, engine_error
+from deployments.openai.logprobs import of_response
 from deployments.responses.output import Call, Growing, Item, Message, Thought
 from deployments.responses.request import ResponseCall
 from models.errors import EngineError
-from models.events import Event, Finished, FinishReason, Reasoning, Started, Text, ToolCall
+from models.events import (
+    Event,
+    Finished,
+    FinishReason,
+    Reasoning,
+    Started,
+    Text,
+    TokenLogprob,
+    ToolCall,
+)
 
 Told = tuple[str, dict[str, Any]]  # an event's name and its data
 # The schema's own codes for what went wrong; all others are the server's errors.
@@ -37,8 +48,8 @@ class ResponseTranscript:
         match event:
             case Started():
                 return [self._state("created"), self._state("in_progress")]
-            case Text(delta):
-                return [*self._go_on(Message, "msg_"), self._more(delta)]
+            case Text(delta, logprobs=logprobs):
+                return [*self._go_on(Message, "msg_"), self._more(delta, logprobs)]
             case Reasoning(delta):
                 return [*self._go_on(Thought, "rs_"), self._more(delta)]
             case ToolCall():
@@ -78,9 +89,9 @@ class ResponseTranscript:
         added = self._at("output_item.added", {"item": dict(growing.item)}, item_id=False)
         return [*closed, added, *(self._at(*said) for said in growing.opening())]
 
-    def _more(self, delta: str) -> Told:
+    def _more(self, delta: str, tokens: Sequence[TokenLogprob] = ()) -> Told:
         assert self._open is not None
-        return self._at(*self._open.more(delta))
+        return self._at(*self._open.more(delta, of_response(tokens, self._body.top_logprobs or 0)))
 
     def _close(self) -> list[Told]:
         if self._open is None:
@@ -148,9 +159,9 @@ class ResponseTranscript:
             "text": {"format": {"type": "text"}, **text},
             "tool_choice": "auto" if body.tool_choice is None else body.tool_choice,
             "tools": [{"strict": None, "parameters": None, **tool} for tool in body.tools or ()],
-            "top_logprobs": 0,
+            "top_logprobs": body.top_logprobs or 0,
             "top_p": 1.0 if body.top_p is None else body.top_p,
-            "truncation": "disabled",
+            "truncation": body.truncation or "disabled",
         }
 
     def _usage(self) -> dict[str, Any]:

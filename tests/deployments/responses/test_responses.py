@@ -255,9 +255,9 @@ async def test_the_items_of_an_input_in_pages() -> None:
         ({"reasoning": {"summary": "detailed"}}, "reasoning.summary"),
         ({"text": {"format": {"type": "json_object"}}}, "text.format"),
         ({"text": {"other": 1}}, "text.other"),
-        ({"top_logprobs": 2}, "top_logprobs"),
-        ({"include": ["message.output_text.logprobs"]}, "include"),
-        ({"truncation": "auto"}, "truncation"),
+        ({"top_logprobs": 21}, "top_logprobs"),
+        ({"include": ["message.output_text.lies"]}, "include[0]"),
+        ({"truncation": "most"}, "truncation"),
         ({"conversation": "c"}, "conversation"),
         ({"prompt": {"id": "x"}}, "prompt"),
         ({"metadata": {"a": 1}}, "metadata.a"),
@@ -274,8 +274,72 @@ async def test_what_is_wrong_is_named(changes: dict[str, Any], param: str | None
 
 async def test_what_changes_nothing_is_accepted() -> None:
     harmless = {"user": "u", "service_tier": "auto", "truncation": "disabled", "tools": []}
-    more = {"include": ["reasoning.encrypted_content"], "text": {"format": {"type": "text"}}}
+    included = ["reasoning.encrypted_content", "web_search_call.action.sources"]
+    more = {"include": included, "text": {"format": {"type": "text"}}, "max_tool_calls": 3}
     assert (await ask(mock(), **harmless, **more)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("asked", "alternatives"),
+    [
+        ({"include": ["message.output_text.logprobs"], "top_logprobs": 2}, 2),
+        ({"include": ["message.output_text.logprobs"]}, 0),
+        ({"top_logprobs": 1}, 1),
+    ],
+)
+async def test_logprobs(asked: dict[str, Any], alternatives: int) -> None:
+    response = await answer(mock(), **asked)
+    (part,) = response["output"][0]["content"]
+    assert [one["token"] for one in part["logprobs"]] == PIECES
+    assert part["logprobs"][0]["bytes"] == [*b"Hel"]
+    assert all(len(one["top_logprobs"]) <= alternatives for one in part["logprobs"])
+    assert len(part["logprobs"][0]["top_logprobs"]) == alternatives
+    assert response["top_logprobs"] == asked.get("top_logprobs", 0)
+    events = told((await ask(mock(), stream=True, **asked)).text)
+    deltas = [event for event in events if event["type"] == "response.output_text.delta"]
+    for delta in deltas:
+        check("ResponseTextDeltaEvent", delta)
+    assert [one for delta in deltas for one in delta["logprobs"]] == part["logprobs"]
+    assert events[-1]["response"]["output"][0]["content"] == [part]
+
+
+async def test_without_them_there_are_none() -> None:
+    response = await answer(mock())
+    assert response["output"][0]["content"][0]["logprobs"] == []
+
+
+def words(role: str, *numbers: int) -> list[dict[str, Any]]:
+    return [{"role": role, "content": f"{role} {number} says"} for number in numbers]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_conversation_too_long_loses_its_beginning_if_it_may(stream: bool) -> None:
+    engine = MockEngine("mock", pieces=PIECES, max_context=24)
+    turns = [one for i in range(9) for one in words("user", i) + words("assistant", i)]
+    asked: dict[str, Any] = {"input": [*turns, *words("user", 9)], "stream": stream}
+    asked |= {"instructions": "Be kind.", "max_output_tokens": 8}
+    app = make_app(engine)
+    assert refusal(await ask(app, **asked))["code"] == "context_length_exceeded"
+    got = await ask(app, **asked, truncation="auto")
+    assert got.status_code == 200
+    response = told(got.text)[-1]["response"] if stream else got.json()
+    assert response["truncation"] == "auto"
+    prompt = engine.requests[-1].prompt
+    assert isinstance(prompt, ChatPrompt)
+    contents = [message["content"] for message in prompt.messages]
+    rest = [turn["content"] for turn in asked["input"]]
+    assert contents[0] == "Be kind."
+    assert contents[1].startswith("user")
+    assert 3 <= len(contents[1:]) <= 7
+    assert contents[1:] == rest[1 - len(contents) :]
+    items = (await get(app, f"{response['id']}/input_items?limit=100")).json()["data"]
+    assert len(items) == 19  # what was asked is kept whole
+
+
+async def test_a_last_message_too_long_is_too_long_all_the_same() -> None:
+    app = make_app(MockEngine("mock", max_context=8))
+    error = refusal(await ask(app, input="a " * 20, truncation="auto"))
+    assert error["code"] == "context_length_exceeded"
 
 
 async def test_errors_before_the_answer() -> None:
