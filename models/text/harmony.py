@@ -18,6 +18,8 @@ START, CHANNEL, MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
 CONSTRAIN, END, CALL, RETURN = "<|constrain|>", "<|end|>", "<|call|>", "<|return|>"
 MARKERS = (START, CHANNEL, MESSAGE, CONSTRAIN, END, CALL, RETURN)
 
+LONGEST_OPENING = 256  # characters: names of functions have 64 at most
+_TO = "to="  # what a recipient begins with
 _RECIPIENT = re.compile(r"\bto=functions\.([A-Za-z0-9_-]+)")
 
 
@@ -35,6 +37,7 @@ class HarmonyParser:
         self._functions = functions
         self._choice = choice
         self._parallel = parallel
+        self._opening: str | None = ""  # may be the rest of the header that the prompt ends in
         self._header: str | None = None  # of the message that begins
         self._called = False  # the message is a call
         self._matcher = StopMatcher(MARKERS)
@@ -51,12 +54,23 @@ class HarmonyParser:
 
     def flush(self) -> Iterator[Reasoning | Text | ToolCall]:
         """The rest, as the text ends here; a header without its message is content."""
-        rest = self._matcher.flush()
-        if self._header is not None:
-            rest, self._header = self._header + rest, None
-        yield from self._text(rest)
+        rest = (self._header or "") + self._take_opening() + self._matcher.flush()
+        self._header = None
+        yield from self._say(rest)
 
     def _text(self, text: str) -> Iterator[Reasoning | Text | ToolCall]:
+        if self._opening is not None:
+            text = self._take_opening() + text
+            if _may_open(text):
+                self._opening = text
+                return
+        yield from self._say(text)
+
+    def _take_opening(self) -> str:
+        opening, self._opening = self._opening or "", None
+        return opening
+
+    def _say(self, text: str) -> Iterator[Reasoning | Text | ToolCall]:
         if not text:
             return
         if self._header is not None:
@@ -69,6 +83,8 @@ class HarmonyParser:
             yield Text(text, self._choice)
 
     def _mark(self, marker: str) -> Iterator[ToolCall]:
+        if opening := self._take_opening():
+            self._header = opening
         if marker == MESSAGE:
             yield from self._begin(self._header or "")
         elif marker in (START, CHANNEL, CONSTRAIN):
@@ -91,3 +107,9 @@ class HarmonyParser:
     def _close(self) -> None:
         self.ended = self._called and not self._parallel
         self._called = self.inside = False
+
+
+def _may_open(text: str) -> bool:
+    """Whether an answer of this text so far may begin with the recipient of a call."""
+    words = text.lstrip()
+    return len(text) <= LONGEST_OPENING and (words.startswith(_TO) or _TO.startswith(words))

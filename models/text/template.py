@@ -63,7 +63,7 @@ class ChatTemplate:
     def _render(self, prompt: ChatPrompt, messages: list[dict[str, Any]]) -> str:
         try:
             return self._template.render(
-                {**self._special_tokens, **prompt.template_kwargs},
+                {**self._special_tokens, **_by_all_names(prompt.template_kwargs)},
                 messages=messages,
                 tools=[dict(tool) for tool in prompt.tools] or None,
                 documents=[dict(document) for document in prompt.documents] or None,
@@ -75,6 +75,13 @@ class ChatTemplate:
     @cached_property
     def _template(self) -> Template:
         return _environment().from_string(self.source)
+
+
+def _by_all_names(variables: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Some templates, as DeepSeek's and Granite's, call ``enable_thinking`` just ``thinking``."""
+    if "enable_thinking" not in variables:
+        return variables
+    return {"thinking": variables["enable_thinking"], **variables}
 
 
 def find_template(folder: Path, config: Mapping[str, Any]) -> str | None:

@@ -129,3 +129,12 @@ def test_the_default_models_prompt_is_transformers_own(
     )
     request = GenerateRequest(id="r", prompt=ChatPrompt(tuple(messages)))
     assert list(TextPipeline.load(smollm2).encode(request).token_ids) == expected
+
+
+def test_thinking_has_two_names() -> None:
+    template = ChatTemplate("{{ enable_thinking }} {{ thinking }}", {})
+    told = [
+        template.render(ChatPrompt((USER,), template_kwargs=kwargs))
+        for kwargs in ({}, {"enable_thinking": True}, {"enable_thinking": True, "thinking": False})
+    ]
+    assert told == [" ", "True True", "True False"]
