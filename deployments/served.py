@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,6 +33,10 @@ class ServedTokens:
 
     def generate(self, request: TokenRequest) -> AsyncGenerator[Item, None]:
         return self._engine.generate(request)
+
+    async def deliver(self, request: TokenRequest, take: Callable[[Item], None]) -> None:
+        """As ``generate``, but hands each item over as soon as it is there."""
+        await self._engine.deliver(request, take)
 
     def stop_choice(self, request_id: str, choice: int) -> None:
         self._engine.stop_choice(request_id, choice)
@@ -94,6 +98,12 @@ class ServedEvents:
         finally:
             self._live -= 1
             watch.close()
+
+    async def deliver(self, request: GenerateRequest, take: Callable[[Item], None]) -> None:
+        """As ``generate``, but hands each item over as soon as it is there."""
+        async with aclosing(self.generate(request)) as events:
+            async for event in events:
+                take(event)
 
     def stop_choice(self, request_id: str, choice: int) -> None:
         pass

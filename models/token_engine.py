@@ -10,7 +10,8 @@ import logging
 import secrets
 import time
 from collections import abc, deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -79,6 +80,9 @@ class Tokens:
         )
 
 
+Take = Callable[[Admitted | Tokens], None]
+
+
 class Steps(Protocol):
     """How a sequence takes part in the next step."""
 
@@ -112,19 +116,36 @@ class TokenEngine:
         Steps go on however slowly this is read. Raises ``EngineError``; closing it frees all that
         the request held. A timeout ends it by ``LENGTH``, or ``TimedOut`` before its first token.
         """
+        async with self._answering(request) as answer:
+            async for item in answer.items():
+                yield item
+
+    async def deliver(self, request: TokenRequest, take: Take) -> None:
+        """As ``generate``, but hands each item over as soon as it is there.
+
+        No task runs in between, so one turn of the loop takes the tokens of a whole step. What
+        ``take`` raises ends the request.
+        """
+        async with self._answering(request) as answer:
+            await answer.hand_over(take)
+
+    @asynccontextmanager
+    async def _answering(self, request: TokenRequest) -> AsyncGenerator[_Answer, None]:
+        self._check(request)
+        answer = await self._enter(request)
+        try:
+            yield answer
+        finally:
+            del self._answers[request.id]
+            answer.close()
+
+    def _check(self, request: TokenRequest) -> None:
         if len(request.token_ids) >= self.max_context:
             raise TooLong(len(request.token_ids), self.max_context)
         self._check_known(request.token_ids, "prompt")
         self._check_known(request.sampling.allowed_token_ids or (0,), "allowed_token_ids")
         if request.n > self.admission.max_running + self.admission.max_waiting:
             raise Invalid(f"n={request.n} is more than this server can ever take.", "n")
-        answer = await self._enter(request)
-        try:
-            async for item in answer.items():
-                yield item
-        finally:
-            del self._answers[request.id]
-            answer.close()
 
     async def _enter(self, request: TokenRequest) -> _Answer:
         """Takes the places first: a request that is turned away costs nothing more."""
@@ -203,6 +224,8 @@ class _Answer:
         self._wake = asyncio.Event()
         self._unfinished = request.n
         self._begun = False
+        self._take_over: Take | None = None
+        self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._timer: asyncio.TimerHandle | None = None
         if request.timeout_s is not None:
             loop = asyncio.get_running_loop()
@@ -220,18 +243,40 @@ class _Answer:
         while self._unfinished:
             await self._wake.wait()
             self._wake.clear()
-            for item in self._take():
-                if isinstance(item, Exception):
-                    raise item
-                if not self._begun:
-                    self._begun = True
-                    yield self._admitted()
-                self._unfinished -= item.finish is not None
+            for item in self._next():
                 yield item
+
+    async def hand_over(self, take: Take) -> None:
+        self._take_over = take
+        await self._over
 
     def put(self, item: Tokens | Exception) -> None:
         self._ready.append(item)
-        self._wake.set()
+        if self._take_over is None:
+            self._wake.set()
+        elif not self._over.done():
+            self._hand_over(self._take_over)
+
+    def _hand_over(self, take: Take) -> None:
+        try:
+            for item in self._next():
+                take(item)
+        except Exception as error:  # the request's, or the taker's, which ends the request
+            self._over.set_exception(error)
+        else:
+            if not self._unfinished:
+                self._over.set_result(None)
+
+    def _next(self) -> Iterator[Admitted | Tokens]:
+        """What is ready; raises an error once it is its turn."""
+        for item in self._take():
+            if isinstance(item, Exception):
+                raise item
+            if not self._begun:
+                self._begun = True
+                yield self._admitted()
+            self._unfinished -= item.finish is not None
+            yield item
 
     def close(self) -> None:
         if self._timer is not None:
