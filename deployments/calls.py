@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
 import grpc  # type: ignore[import-untyped]
 from ray.exceptions import RayActorError
@@ -92,23 +92,6 @@ async def _in_time(replica: Any, timeout_s: float) -> Any:
     except (EngineError, TimeoutError):
         replica.cancel()
         return None
-
-
-async def first_of(call: Callable[[], Any]) -> tuple[Stream, list[Packed]]:
-    """A stream and its first items. The stream is the caller's to cancel."""
-    try:
-        return await _opened(cast(Stream, call()))
-    except ReplicaLost:
-        logger.warning("a replica was lost before its first token: asking another")
-        return await _opened(cast(Stream, call()))
-
-
-async def _opened(stream: Stream) -> tuple[Stream, list[Packed]]:
-    try:
-        return stream, await next_of(stream)
-    except BaseException:
-        stream.cancel()
-        raise
 
 
 async def next_of(stream: Stream) -> list[Packed]:

@@ -9,10 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from functools import partial
+from typing import Any
 
 from ray import serve
+from ray.util import get_node_ip_address
 
 from configs.settings import ModelSettings
+from deployments.lines.carry import carried
+from deployments.lines.outlet import Outlet, Reader
 from deployments.logs import show_logs
 from deployments.ray_metrics import RaySink
 from deployments.served import Description, ServedEvents, ServedTokens
@@ -39,18 +44,42 @@ class Model:
             self._served = ServedTokens(built.engine(StepGate(built.stepper.step)))
         else:
             self._served = ServedEvents(built, self._metrics)
+        self._outlet = Outlet()
+        await self._outlet.open(get_node_ip_address())  # type: ignore[no-untyped-call]
 
-    async def generate_tokens(self, request: TokenRequest) -> AsyncGenerator[list[Packed], None]:
-        """Token ids in, tokens out: all that is ready, the first ones at once."""
-        assert isinstance(self._served, ServedTokens)
-        async with aclosing(_packed(self._served.generate(request))) as stream:
-            async for ready in stream:
+    async def generate_tokens(
+        self, request: TokenRequest, reader: Reader | None = None
+    ) -> AsyncGenerator[list[Packed], None]:
+        """Token ids in, tokens out: all that is ready, the first ones at once.
+
+        By the line to ``reader`` if there is one, else by this stream, which tells of the outlet.
+        """
+        served = self._served
+        assert isinstance(served, ServedTokens)
+        async with aclosing(self._answer(served, request, reader)) as answer:
+            async for ready in answer:
                 yield ready
 
-    async def generate_events(self, request: GenerateRequest) -> AsyncGenerator[list[Packed], None]:
-        """Text in, events out, for an engine with its own scheduler."""
-        assert isinstance(self._served, ServedEvents)
-        async with aclosing(_packed(self._served.generate(request))) as stream:
+    async def generate_events(
+        self, request: GenerateRequest, reader: Reader | None = None
+    ) -> AsyncGenerator[list[Packed], None]:
+        """The same with text in and events out, for an engine with its own scheduler."""
+        served = self._served
+        assert isinstance(served, ServedEvents)
+        async with aclosing(self._answer(served, request, reader)) as answer:
+            async for ready in answer:
+                yield ready
+
+    async def _answer(
+        self, served: Any, request: Any, reader: Reader | None
+    ) -> AsyncGenerator[list[Packed], None]:
+        line = self._outlet.line_to(reader)
+        if reader is not None and line is not None:
+            yield await carried(line, reader.number, partial(served.deliver, request))
+            return
+        if reader is not None and self._outlet.address is not None:
+            yield [("outlet", *self._outlet.address)]
+        async with aclosing(_packed(served.generate(request))) as stream:
             async for ready in stream:
                 yield ready
 

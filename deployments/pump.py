@@ -1,25 +1,69 @@
-"""Reads a replica's stream as fast as it comes: a slow reader finds all that is ready at once."""
+"""Reads a replica's answer as fast as it comes: a slow reader finds all that is ready at once.
+
+An answer comes by its own stream, or by a line that all answers of that replica share. Then its
+stream stays silent up to the end, where it tells how much the line was given.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+import logging
+from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Any
 
-from deployments.calls import Stream, next_of
+from deployments.calls import ReplicaLost, Stream, next_of
+from deployments.lines.inlet import Box, Inlet
+from deployments.lines.outlet import Address, Reader
 from deployments.wire import Item, Packed, unpack
 from models.errors import EngineError
 from models.token_engine import Tokens
 
+logger = logging.getLogger("stepserve")
+
+LATE_S = 10.0  # between the end of a stream and the last that its line was given
+
+Call = Callable[[Reader], Any]  # to a replica; returns a handle's stream
+
+
+async def started(call: Call, inlet: Inlet) -> Pump:
+    """A pump that has its first items; a replica that is lost before them is replaced once."""
+    try:
+        return await _started(call, inlet)
+    except ReplicaLost:
+        logger.warning("a replica was lost before its first token: asking another")
+        return await _started(call, inlet)
+
+
+async def _started(call: Call, inlet: Inlet) -> Pump:
+    box = inlet.box()
+    pump = Pump(call(box.reader), box, inlet)
+    try:
+        await pump.begin()
+    except BaseException:
+        pump.stop_reading().cancel()
+        raise
+    return pump
+
 
 class Pump:
-    """Owns the stream from here on. ``first`` are the items that were read already."""
+    """Owns the stream and the box from here on."""
 
-    def __init__(self, stream: Stream, first: Sequence[Packed]) -> None:
+    def __init__(self, stream: Stream, box: Box, inlet: Inlet) -> None:
         self._stream = stream
-        self._ready = list(first)
+        self._box = box
+        self._inlet = inlet
+        self._ready: list[Packed] = []
         self._wake = asyncio.Event()
+        self._taken = asyncio.Event()
+        self._lost = False
+        box.open(self)
         self._task = asyncio.create_task(self._run())
         self._task.add_done_callback(self._ended)
+
+    async def begin(self) -> None:
+        """Waits for the first items; raises what ended the answer before them."""
+        while not (self._ready or self._over()):
+            await self._more()
 
     async def batches(self) -> AsyncGenerator[list[Item], None]:
         """All items that are ready, each time; raises ``EngineError`` when they end in one."""
@@ -31,27 +75,70 @@ class Pump:
                     yield merged(items)
                 if error is not None:
                     raise error
-            elif self._task.done():
-                self._task.result()
+            elif self._over():
                 return
             else:
-                self._wake.clear()
-                await self._wake.wait()
+                await self._more()
 
     def stop_reading(self) -> Stream:
         """Gives the stream back, for its producer to be ended."""
         self._task.cancel()
+        self._box.close()
         return self._stream
 
+    def take(self, payload: Packed) -> None:
+        """One more item, which came by the line."""
+        self._ready.append(payload)
+        self._wake.set()
+        self._taken.set()
+
+    def lose(self) -> None:
+        """The line ended before the answer did."""
+        self._lost = True
+        self._task.cancel()
+        self._wake.set()
+
+    def _over(self) -> bool:
+        """Whether nothing more comes; raises why, if it is not the end."""
+        if self._lost:
+            raise ReplicaLost
+        if self._task.done():
+            self._task.result()
+        return self._task.done()
+
+    async def _more(self) -> None:
+        self._wake.clear()
+        await self._wake.wait()
+
     def _ended(self, task: asyncio.Task[None]) -> None:
+        self._box.close()
         if not task.cancelled():
             task.exception()  # looked at here, for the case that nobody reads on
         self._wake.set()
 
     async def _run(self) -> None:
         while ready := await next_of(self._stream):
-            self._ready += ready
-            self._wake.set()
+            for packed in ready:
+                await self._read(packed)
+
+    async def _read(self, packed: Packed) -> None:
+        match packed:
+            case ("outlet", *address):
+                self._inlet.connect(Address(*address))
+            case ("sent", count):
+                await self._all_taken(count)
+            case _:
+                self._ready.append(packed)
+                self._wake.set()
+
+    async def _all_taken(self, count: int) -> None:
+        try:
+            async with asyncio.timeout(LATE_S):
+                while self._box.taken < count:
+                    self._taken.clear()
+                    await self._taken.wait()
+        except TimeoutError:
+            raise ReplicaLost from None
 
 
 def _unpacked(ready: Sequence[Packed]) -> tuple[list[Item], EngineError | None]:
@@ -65,8 +152,10 @@ def _unpacked(ready: Sequence[Packed]) -> tuple[list[Item], EngineError | None]:
     return items, None
 
 
-def merged(items: Sequence[Item]) -> list[Item]:
+def merged(items: list[Item]) -> list[Item]:
     """The same items, all tokens of a choice in one."""
+    if len(items) == 1:
+        return items
     tokens: dict[int, Tokens] = {}
     others: list[Item] = []
     for item in items:

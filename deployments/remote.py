@@ -12,8 +12,9 @@ from typing import Any, cast
 
 from ray.serve.handle import DeploymentHandle
 
-from deployments.calls import Stream, first_of, result_of, results_of_all
-from deployments.pump import Pump
+from deployments.calls import Stream, result_of, results_of_all
+from deployments.lines.inlet import Inlet
+from deployments.pump import started
 from deployments.wire import Item
 from models.answer import Answer, token_request
 from models.errors import Invalid
@@ -52,6 +53,7 @@ class RemoteEngine:
         self._guessed = guessed
         self._speaks: str | None = None
         self._background: set[_Task] = set()
+        self._inlet = Inlet()
         # gRPC between replicas, whatever the environment says: three times the items a second.
         self._model = model.options(_by_reference=False)
         self._tokenizer = tokenizer.options(_by_reference=False)
@@ -106,7 +108,7 @@ class RemoteEngine:
             await self.describe()
 
     async def _from_events(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
-        pump = Pump(*await first_of(lambda: self._events.remote(request)))
+        pump = await started(lambda reader: self._events.remote(request, reader), self._inlet)
         try:
             async with aclosing(pump.batches()) as batches:
                 async for ready in batches:
@@ -121,7 +123,7 @@ class RemoteEngine:
         request = request.after(time.monotonic() - began)
         tokens = token_request(request, encoded)
         answer = Answer(self._text, encoded, request)
-        pump = Pump(*await first_of(lambda: self._tokens.remote(tokens)))
+        pump = await started(lambda reader: self._tokens.remote(tokens, reader), self._inlet)
         stops: list[_Task] = []
         try:
             async with aclosing(pump.batches()) as batches:

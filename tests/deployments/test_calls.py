@@ -15,7 +15,7 @@ from ray.serve.exceptions import (
     ReplicaUnavailableError,
 )
 
-from deployments.calls import ReplicaLost, first_of, result_of
+from deployments.calls import ReplicaLost, result_of
 from models.errors import Busy, EngineError, Failed, Invalid, TooLong
 
 
@@ -84,24 +84,3 @@ async def test_our_own_cancellation_stays_one() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert call.cancelled()
-
-
-class OneItem:
-    """A stream whose first item comes, or fails to."""
-
-    def __init__(self, outcome: Awaitable[Any]) -> None:
-        self.cancelled = False
-        self._outcome = outcome
-
-    def __anext__(self) -> Awaitable[Any]:
-        return self._outcome
-
-    def cancel(self) -> None:
-        self.cancelled = True
-
-
-async def test_a_stream_lost_before_its_first_item_is_cancelled_and_replaced() -> None:
-    lost, good = OneItem(fail(RayActorError())), OneItem(give([("text", "a", 0)]))
-    streams = [lost, good]
-    assert await first_of(lambda: streams.pop(0)) == (good, [("text", "a", 0)])
-    assert (lost.cancelled, good.cancelled) == (True, False)

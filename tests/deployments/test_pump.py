@@ -4,8 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
+from ray.exceptions import RayActorError
 
-from deployments.pump import Pump, merged
+from deployments.calls import ReplicaLost
+from deployments.lines.inlet import Box, Inlet
+from deployments.lines.outlet import Reader
+from deployments.pump import Pump, merged, started
 from deployments.wire import Item, Packed, pack
 from models.errors import Failed
 from models.events import FinishReason, Text
@@ -15,7 +19,7 @@ from models.token_engine import Admitted, Tokens
 class ListStream:
     """A producer that never waits for its reader."""
 
-    def __init__(self, batches: Sequence[Sequence[Item | Failed]]) -> None:
+    def __init__(self, batches: Sequence[Sequence[Packed]]) -> None:
         self.cancelled = False
         self._batches = self._all(batches)
 
@@ -25,22 +29,38 @@ class ListStream:
     def cancel(self) -> None:
         self.cancelled = True
 
-    async def _all(self, batches: Sequence[Sequence[Item | Failed]]) -> AsyncIterator[list[Packed]]:
+    async def _all(self, batches: Sequence[Sequence[Packed]]) -> AsyncIterator[list[Packed]]:
         for batch in batches:
             await asyncio.sleep(0)
-            yield [pack(item) for item in batch]
+            yield list(batch)
+
+
+class Lost(ListStream):
+    """The replica is lost before it says anything."""
+
+    async def __anext__(self) -> list[Packed]:
+        raise RayActorError
+
+
+def packed(*batches: Sequence[Item | Failed]) -> ListStream:
+    return ListStream([[pack(item) for item in batch] for batch in batches])
 
 
 def start(*batches: Sequence[Item | Failed]) -> Pump:
-    return Pump(ListStream(batches[1:]), [pack(item) for item in batches[0]])
+    inlet = Inlet()
+    return Pump(packed(*batches), inlet.box(), inlet)
+
+
+async def settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
 
 
 async def test_the_first_items_come_at_once_and_the_rest_when_the_reader_is_back() -> None:
     pump = start([Admitted(3, 0), Tokens(0, (1,))], [Tokens(0, (2,))], [Tokens(0, (3,))])
     batches = pump.batches()
     assert await anext(batches) == [Admitted(3, 0), Tokens(0, (1,))]
-    for _ in range(10):
-        await asyncio.sleep(0)
+    await settle()
     assert await anext(batches) == [Tokens(0, (2, 3))]
     assert [batch async for batch in batches] == []
 
@@ -57,15 +77,78 @@ async def test_a_stream_that_fails_ends_in_our_words() -> None:
         async def __anext__(self) -> list[Packed]:
             raise RuntimeError("Traceback of something remote")
 
+    inlet = Inlet()
     with pytest.raises(Failed) as failed:
-        [batch async for batch in Pump(Broken([]), []).batches()]
+        [batch async for batch in Pump(Broken([]), inlet.box(), inlet).batches()]
     assert "Traceback" not in str(failed.value)
 
 
 async def test_the_stream_is_given_back_uncancelled() -> None:
     stream = ListStream([])
-    assert Pump(stream, []).stop_reading() is stream
+    inlet = Inlet()
+    assert Pump(stream, inlet.box(), inlet).stop_reading() is stream
     assert not stream.cancelled
+
+
+async def test_a_stream_lost_before_its_first_item_is_cancelled_and_replaced() -> None:
+    lost, good = Lost([]), packed([Text("a")])
+    streams = [lost, good]
+    pump = await started(lambda _: streams.pop(0), Inlet())
+    assert [batch async for batch in pump.batches()] == [[Text("a")]]
+    assert (lost.cancelled, good.cancelled) == (True, False)
+    with pytest.raises(ReplicaLost):
+        await started(lambda _: Lost([]), Inlet())
+
+
+class Sender:
+    """Puts into a box what a line would."""
+
+    def __init__(self, box: Box) -> None:
+        self._box = box
+
+    def send(self, *items: Item) -> None:
+        for item in items:
+            self._box.take(self, pack(item))
+
+
+async def test_what_comes_by_a_line_is_complete_before_the_end_counts() -> None:
+    inlet = Inlet()
+    box = inlet.box()
+    pump = Pump(ListStream([[("sent", 2), pack(Failed("broken"))]]), box, inlet)
+    line = Sender(box)
+    line.send(Tokens(0, (1,)))
+    batches = pump.batches()
+    assert await anext(batches) == [Tokens(0, (1,))]
+    await settle()
+    line.send(Tokens(0, (2,)))
+    assert await anext(batches) == [Tokens(0, (2,))]
+    with pytest.raises(Failed, match="broken"):
+        await anext(batches)
+
+
+async def test_a_lost_line_loses_the_replica() -> None:
+    inlet = Inlet()
+    calls: list[Reader] = []
+
+    class Silent(ListStream):
+        async def __anext__(self) -> list[Packed]:
+            return await asyncio.Event().wait() and []
+
+    def call(reader: Reader) -> ListStream:
+        calls.append(reader)
+        return Silent([]) if len(calls) == 1 else packed([Text("b")])
+
+    starting = asyncio.create_task(started(call, inlet))
+    await settle()
+    line = object()
+    inlet.sort(line, [(calls[0].number, pack(Text("a")))])
+    pump = await starting
+    inlet.lose(line)
+    batches = pump.batches()
+    assert await anext(batches) == [Text("a")]
+    with pytest.raises(ReplicaLost):
+        await anext(batches)
+    pump.stop_reading()
 
 
 def test_tokens_of_a_choice_become_one_item_that_keeps_its_end() -> None:
