@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 from contextlib import aclosing
+from typing import Any, TypeVar
 
 from deployments.openai.errors import timed_out
 from models.engine import LlmEngine
@@ -15,6 +16,7 @@ from models.request import GenerateRequest
 
 CHOICES_AT_ONCE = 32  # of one HTTP request, so that its own size never makes an engine busy
 
+T = TypeVar("T")
 Numbered = tuple[int, Event]  # the position of its request, and the event
 
 
@@ -23,26 +25,57 @@ async def generate(
 ) -> AsyncGenerator[Numbered, None]:
     """Closing this closes all; raises ``EngineError``, or ``ApiError`` after a silent timeout."""
     source = _one(engine, requests[0]) if len(requests) == 1 else _many(engine, requests)
-    async with aclosing(source):
-        while (item := await _next(source, timeout_s)) is not None:
-            yield item
-
-
-async def _next(source: AsyncGenerator[Numbered, None], timeout_s: float) -> Numbered | None:
+    silence = _Silence(timeout_s)
     try:
-        async with asyncio.timeout(timeout_s):
-            return await anext(source, None)
-    except TimeoutError:
-        raise timed_out(timeout_s) from None
-    except asyncio.CancelledError:
-        _check_own_cancellation()
-        raise
+        async with aclosing(source):
+            while (item := await silence.bound(anext(source, None))) is not None:
+                yield item
+    finally:
+        silence.end()
 
 
-def _check_own_cancellation() -> None:
-    task = asyncio.current_task()
-    if task is not None and not task.cancelling():
-        raise Failed("The engine gave this request up.") from None
+class _Silence:
+    """Bounds each wait of one task by one timer, which is only looked at when it goes off."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._loop = asyncio.get_running_loop()
+        self._since: float | None = None  # on the loop's clock, while there is a wait
+        self._task: asyncio.Task[Any] | None = None
+        self._expired = False
+        self._timer = self._loop.call_later(timeout_s, self._look)
+
+    async def bound(self, wait: Awaitable[T]) -> T:
+        """What it brings, or ``ApiError`` when it has taken too long."""
+        self._task = asyncio.current_task()
+        self._since = self._loop.time()
+        try:
+            return await wait
+        except asyncio.CancelledError:
+            self._check_cancellation()
+            raise
+        finally:
+            self._since = None
+
+    def end(self) -> None:
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        ends = (now if self._since is None else self._since) + self._timeout_s
+        if ends > now:
+            self._timer = self._loop.call_at(ends, self._look)
+        elif self._task is not None:
+            self._expired = True
+            self._task.cancel()
+
+    def _check_cancellation(self) -> None:
+        """Raises what else it is than a cancellation of the task."""
+        assert self._task is not None
+        if self._expired and not self._task.uncancel():
+            raise timed_out(self._timeout_s) from None
+        if not self._task.cancelling():
+            raise Failed("The engine gave this request up.") from None
 
 
 async def _one(engine: LlmEngine, request: GenerateRequest) -> AsyncGenerator[Numbered, None]:
