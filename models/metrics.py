@@ -102,13 +102,16 @@ class LlmMetrics:
     def __init__(self, model: str, sinks: Sequence[Sink] = ()) -> None:
         self._prometheus = PrometheusSink(model)
         self._sinks: tuple[Sink, ...] = (self._prometheus, *sinks)
+        self._generated = 0  # tokens that the sinks have not been told of
 
     @property
     def registry(self) -> CollectorRegistry:
         """For ``prometheus_client`` in one process; over a hop go ``samples``."""
+        self._tell_generated()
         return self._prometheus.registry
 
     def samples(self) -> list[Sample]:
+        self._tell_generated()
         return self._prometheus.samples()
 
     def request_finished(
@@ -125,6 +128,7 @@ class LlmMetrics:
 
         ``prompt_tokens`` are None but for one choice of those that share a prompt.
         """
+        self._tell_generated()
         self._add(FINISHED, 1, reason.value)
         if prompt_tokens is not None:
             self._add(PROMPT_TOKENS, prompt_tokens)
@@ -139,8 +143,8 @@ class LlmMetrics:
                 self._observe(REQUEST_RATE, (completion_tokens - 1) / (total_s - first_token_s))
 
     def generated(self, tokens: int) -> None:
-        """So many tokens were just generated for one sequence."""
-        self._add(GENERATED_TOKENS, tokens)
+        """So many tokens were just generated for one sequence; the sinks hear of them by steps."""
+        self._generated += tokens
 
     def inter_token(self, gaps_s: Sequence[float]) -> None:
         """Seconds between successive tokens of one sequence."""
@@ -149,6 +153,7 @@ class LlmMetrics:
 
     def step(self, seconds: float, *, sequences: int, tokens: int) -> None:
         """One step took the model so long, for so many sequences and tokens."""
+        self._tell_generated()
         self._observe(STEP_TIME, seconds)
         self._observe(STEP_SEQUENCES, sequences)
         self._observe(STEP_TOKENS, tokens)
@@ -170,6 +175,10 @@ class LlmMetrics:
         self._set(WAITING, waiting)
         self._set(BLOCKS_USED, blocks_used)
         self._set(BLOCKS, blocks)
+
+    def _tell_generated(self) -> None:
+        tokens, self._generated = self._generated, 0
+        self._add(GENERATED_TOKENS, tokens)
 
     def _add(self, metric: Metric, value: float, label: str = "") -> None:
         if value:
