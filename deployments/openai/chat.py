@@ -11,7 +11,7 @@ from pydantic import Field
 from deployments.openai import logprobs
 from deployments.openai.call import Call, Count, GenerationBody, make_call, validated
 from deployments.openai.errors import invalid
-from deployments.openai.form import Choice, Chunks, Heading, Part, Shown, Totals
+from deployments.openai.form import NO_LOGPROBS, Choice, Chunks, Heading, Part, Shown, Totals
 from deployments.openai.messages import parse_messages
 from deployments.openai.parameters import CHAT_NEUTRAL, check_extras
 from deployments.openai.sse import dumps, quote
@@ -110,6 +110,7 @@ class ChatForm:
         self._heading = heading
         self._shown = shown
         self._chunks = Chunks(heading, "chat.completion.chunk", shown)
+        self._plain = shown.logprobs is None and not shown.token_ids
 
     def whole(self, choices: Sequence[Choice], totals: Totals) -> Mapping[str, Any]:
         return {
@@ -160,6 +161,8 @@ class ChatForm:
 
     def _beside(self, event: Part | Finished) -> str:
         """The fields of a chunk beside its delta."""
+        if self._plain:
+            return NO_LOGPROBS
         entries = self._of_end(event) if isinstance(event, Finished) else event.logprobs
         shown = self._logprobs(entries) if entries else None
         ids = f',"token_ids":{dumps(event.token_ids)}' if self._shown.token_ids else ""

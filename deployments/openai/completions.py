@@ -10,7 +10,7 @@ from pydantic import Field
 from deployments.openai import logprobs
 from deployments.openai.call import Call, GenerationBody, Integer, make_call, validated
 from deployments.openai.errors import invalid
-from deployments.openai.form import Choice, Chunks, Heading, Shown, Totals
+from deployments.openai.form import NO_LOGPROBS, Choice, Chunks, Heading, Shown, Totals
 from deployments.openai.parameters import COMPLETIONS_NEUTRAL, check_extras
 from deployments.openai.sse import dumps, quote
 from deployments.openai.structured import take_grammar
@@ -112,6 +112,7 @@ class CompletionForm:
         self._heading = heading
         self._shown = shown
         self._chunks = Chunks(heading, "text_completion", shown)
+        self._plain = shown.logprobs is None and not shown.token_ids
         self._before: dict[int, int] = {}  # characters echoed, by choice
 
     def whole(self, choices: Sequence[Choice], totals: Totals) -> Mapping[str, Any]:
@@ -180,6 +181,8 @@ class CompletionForm:
         self, entries: Sequence[TokenLogprob], token_ids: Sequence[int], before: int
     ) -> str:
         """The fields of a chunk beside its text."""
+        if self._plain:
+            return NO_LOGPROBS
         top = self._shown.logprobs
         shown = (
             logprobs.of_completion(entries, top, before) if entries and top is not None else None

@@ -11,6 +11,7 @@ from deployments.openai.sse import dumps
 from models.events import Finished, Reasoning, Started, Text, TokenLogprob, ToolCall
 
 Part = Reasoning | Text | ToolCall
+NO_LOGPROBS = '"logprobs":null'  # of a chunk that tells nothing beside its text
 
 
 @dataclass(frozen=True, slots=True)
