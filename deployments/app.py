@@ -9,6 +9,7 @@ from typing import Any
 
 from ray import serve
 from ray.serve import Application
+from ray.util import get_node_ip_address
 from starlette.applications import Starlette
 
 from configs.settings import AppSettings, ModelSettings
@@ -16,6 +17,8 @@ from deployments.announce import announce
 from deployments.embedder import Embedder
 from deployments.graph import Graph
 from deployments.ingress import create_app
+from deployments.lines.outlet import Outlet
+from deployments.lines.reply import TowardProxy
 from deployments.logs import show_logs
 from deployments.model import Model
 from deployments.remote import Handle, RemoteEngine
@@ -71,16 +74,20 @@ class Ingress:
         for model, tokenizer, handle in zip(settings.models, tokenizers, models, strict=True):
             self._engines[model.name] = await _engine(model, tokenizer, handle)
         self._announcing = asyncio.create_task(announce(self._engines.values()))
+        self._outlet = Outlet()
+        await self._outlet.open(get_node_ip_address())  # type: ignore[no-untyped-call]
 
     async def __serve_build_asgi_app__(self) -> Starlette:
         graph = Graph(self._engines)
-        return create_app(
+        app = create_app(
             self._engines,
             self._settings,
             graph,
             responses=next(iter(self._responses), None),
             answer_request_id=False,
         )
+        app.add_middleware(TowardProxy, self._outlet)
+        return app
 
 
 async def _engine(

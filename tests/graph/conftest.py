@@ -17,6 +17,7 @@ from configs.settings import AppSettings
 from deployments.app import build, deployment_name
 from deployments.remote import RemoteEngine
 from deployments.remote_embedder import RemoteEmbedder
+from deployments.serve_run import CLUSTER_ENVIRONMENT
 from models.text.pipeline import TextPipeline
 
 OWN = "tests.graph.own_models"
@@ -51,7 +52,12 @@ class RunningGraph:
 def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGraph]:
     lives = tmp_path_factory.mktemp("lives")
     settings = AppSettings.model_validate({"models": _models(str(lives))})
-    with tempfile.TemporaryDirectory(prefix="ray") as folder:  # a socket's path must be short
+    with (
+        tempfile.TemporaryDirectory(prefix="ray") as folder,  # a socket's path must be short
+        pytest.MonkeyPatch.context() as environment,
+    ):
+        for name, value in CLUSTER_ENVIRONMENT.items():
+            environment.setenv(name, value)
         ray.init(
             address="local",
             num_cpus=8,

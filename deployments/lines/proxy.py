@@ -1,0 +1,118 @@
+"""In Serve's HTTP proxy: bodies that come from the ingress by a line, not by a stream each.
+
+Serve's own stream of the request still brings the head of the answer and its end. Serve loads
+this where ``RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH`` names ``middlewares``; without it all
+comes by that stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+from starlette.middleware import Middleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from deployments.lines.inlet import Inlet
+from deployments.lines.outlet import Address
+from deployments.lines.reply import HEADER, OUTLET, SENT, written
+
+LATE_S = 10.0  # between the end of an answer and the last that its line was given
+
+
+def middlewares() -> list[Middleware]:
+    """What Serve's proxy is to run around its own."""
+    return [Middleware(FromIngress)]
+
+
+class LineBroken(ConnectionError):
+    """An answer is not whole: its line was lost."""
+
+
+class FromIngress:
+    """ASGI middleware: tells the ingress who reads, and writes what it sends."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._inlet = Inlet()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        answer = _Answer(self._inlet, send)
+        headers = [(name, value) for name, value in scope["headers"] if name != HEADER]
+        headers.append((HEADER, written(answer.box.reader)))
+        await answer.run(self._app({**scope, "headers": headers}, receive, answer.send))
+
+
+class _Answer:
+    """One answer: its head and end come to ``send``, its body to ``take``."""
+
+    def __init__(self, inlet: Inlet, send: Send) -> None:
+        self.box = inlet.box()
+        self.box.open(self)
+        self._inlet = inlet
+        self._send = send
+        self._parts: list[bytes] = []
+        self._wake = asyncio.Event()
+        self._written = 0
+        self._progress = asyncio.Event()
+        self._lost = False
+        self._task = asyncio.current_task()
+        self._writer: asyncio.Task[None] | None = None
+
+    async def run(self, work: Awaitable[None]) -> None:
+        """Raises ``LineBroken``, so that the server breaks the connection off."""
+        try:
+            await work
+        except asyncio.CancelledError:
+            if not self._lost or (self._task is not None and self._task.uncancel()):
+                raise
+        finally:
+            self.box.close()
+            if self._writer is not None:
+                self._writer.cancel()
+        if self._lost:
+            raise LineBroken("the line to the ingress was lost")
+
+    def take(self, part: bytes) -> None:
+        self._parts.append(part)
+        self._wake.set()
+        self._progress.set()
+
+    def lose(self) -> None:
+        self._lost = True
+        if self._task is not None:
+            self._task.cancel()
+
+    async def send(self, message: Message) -> None:
+        """Takes what Serve's stream brings."""
+        if self._lost:
+            return
+        address, sent = message.pop(OUTLET, None), message.pop(SENT, None)
+        if address is not None:
+            self._inlet.connect(Address(*address))
+        if sent is not None:
+            await self._all_written(sent)
+        await self._send(message)
+        if message["type"] == "http.response.start":
+            self._writer = asyncio.create_task(self._write())
+
+    async def _write(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            parts, self._parts = self._parts, []
+            body = b"".join(parts)
+            await self._send({"type": "http.response.body", "body": body, "more_body": True})
+            self._written += len(parts)
+            self._progress.set()
+
+    async def _all_written(self, count: int) -> None:
+        async with asyncio.timeout(LATE_S) as patience:
+            while self._written < count:
+                if self.box.taken >= count:
+                    patience.reschedule(None)  # what is left is up to the client
+                self._progress.clear()
+                await self._progress.wait()
