@@ -25,6 +25,7 @@ OPENING += '"finish_reason":null'
 # What the template is given otherwise.
 RESERVED = ("messages", "tools", "documents", "add_generation_prompt", "continue_final_message")
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+Verbosity = Literal["low", "medium", "high"]
 Top = Annotated[int, Field(ge=0, le=MAX_LOGPROBS)]
 
 
@@ -35,6 +36,7 @@ class ChatBody(GenerationBody):
     tool_choice: Any = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: Effort | None = None
+    verbosity: Verbosity | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     documents: list[dict[str, Any]] | None = None
     add_generation_prompt: bool | None = None
@@ -68,16 +70,20 @@ def _prompt(body: ChatBody, offer: Offer) -> ChatPrompt:
 
 
 def _template_kwargs(body: ChatBody) -> dict[str, Any]:
-    """``reasoning_effort`` is known to templates by its name, or only as thinking or not."""
+    """Templates know ``reasoning_effort`` by its name, or only as thinking or not."""
     given = body.chat_template_kwargs or {}
     for name in given:
         if name in RESERVED:
             param = f"chat_template_kwargs.{name}"
             raise invalid(f"'{name}' is a parameter of its own.", param, "invalid_value")
-    effort = body.reasoning_effort
-    if effort is None:
-        return given
-    return {"reasoning_effort": effort, "enable_thinking": effort != "none", **given}
+    return {**manner(body.reasoning_effort, body.verbosity), **given}
+
+
+def manner(effort: Effort | None, verbosity: Verbosity | None) -> dict[str, Any]:
+    """How to answer, as variables of a template."""
+    thinks = None if effort is None else effort != "none"
+    wishes = {"reasoning_effort": effort, "enable_thinking": thinks, "verbosity": verbosity}
+    return {name: wish for name, wish in wishes.items() if wish is not None}
 
 
 def _max_tokens(body: ChatBody) -> int | None:

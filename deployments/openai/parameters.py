@@ -41,7 +41,6 @@ NEUTRAL: Mapping[str, Collection[Any]] = {
     "return_tokens_as_token_ids": (False,),
     "spaces_between_special_tokens": (True,),
     "use_beam_search": (False,),
-    "verbosity": ("medium",),
 }
 
 CHAT_NEUTRAL: Mapping[str, Collection[Any]] = {
@@ -64,6 +63,7 @@ COMPLETIONS_NEUTRAL: Mapping[str, Collection[Any]] = {
     "add_special_tokens": (True,),
     "continue_final_message": (False,),
     "parallel_tool_calls": (True, False),
+    "verbosity": ("medium",),
 }
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from deployments.openai.call import Call, Count, validated
-from deployments.openai.chat import Effort, Top
+from deployments.openai.chat import Effort, Top, Verbosity, manner
 from deployments.openai.errors import invalid
 from deployments.openai.form import Shown
 from deployments.openai.parameters import EMPTY, NOTHING, check_extras
@@ -77,7 +77,7 @@ class TextOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     format: dict[str, Any] | None = None
-    verbosity: str | None = None  # no model here knows it; the answer says what was asked
+    verbosity: Verbosity | None = None
 
 
 class ResponseBody(BaseModel):
@@ -161,7 +161,7 @@ def shortened(made: ResponseCall, error: TooLong) -> ResponseCall | None:
 def _call(body: ResponseBody, seen: Sequence[Item], id: str) -> Call:
     messages = to_messages(body.instructions, seen)
     offer = parse_tools(body.tools, body.tool_choice, body.parallel_tool_calls)
-    prompt = ChatPrompt(messages, tools=offer.tools, template_kwargs=_template_kwargs(body))
+    prompt = ChatPrompt(messages, tools=offer.tools, template_kwargs=_manner(body))
     request = GenerateRequest(
         id=id,
         prompt=prompt,
@@ -172,11 +172,9 @@ def _call(body: ResponseBody, seen: Sequence[Item], id: str) -> Call:
     return Call(body.model, (request,), bool(body.stream), Shown())
 
 
-def _template_kwargs(body: ResponseBody) -> dict[str, Any]:
-    effort = body.reasoning and body.reasoning.effort
-    if effort is None:
-        return {}
-    return {"reasoning_effort": effort, "enable_thinking": effort != "none"}
+def _manner(body: ResponseBody) -> dict[str, Any]:
+    effort = body.reasoning.effort if body.reasoning else None
+    return manner(effort, body.text.verbosity if body.text else None)
 
 
 def _grammar(body: ResponseBody) -> Grammar | None:

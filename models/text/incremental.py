@@ -1,8 +1,9 @@
 """Token ids to text, one id at a time: text comes out when no later id can change it.
 
 The pieces joined are exactly what the tokenizer makes of all ids at once, with or without its
-special tokens, or with those that are asked for. The cost of an id does not depend on how many
-came before.
+special tokens, or with those that are asked for; but where byte tokens such as ``<0xC3>`` are not
+UTF-8, only those bytes are replaced and not all of their run. The cost of an id does not depend on
+how many came before.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ class Detokenizer:
         self._hidden = frozenset(hidden if skip_special else ())
         self._pieces: dict[int, str] = {}
         self._bytes: dict[int, bytes] = {}
-        self._byte_level = _is_byte_level(tokenizer)
+        steps = _decoder_steps(tokenizer)
+        self._byte_level = "ByteLevel" in steps and steps <= {"ByteLevel", "Fuse"}
+        self._byte_fallback = "ByteFallback" in steps
         self._context = tokenizer.encode("a", add_special_tokens=False).ids[-1:]
 
     def start(self, prompt: Sequence[int] = ()) -> IncrementalText:
@@ -76,6 +79,11 @@ class Detokenizer:
             piece = "" if hidden else self._tokenizer.id_to_token(token_id) or ""
             self._pieces[token_id] = piece
         return piece
+
+    def byte(self, token_id: int) -> bytes | None:
+        """The byte that the token stands for, if it is a byte token."""
+        found = _BYTE_TOKEN.fullmatch(self.piece(token_id)) if self._byte_fallback else None
+        return bytes.fromhex(found[1]) if found else None
 
     def bytes_of(self, token_id: int) -> bytes:
         """What a token stands for in the middle of a text, special or not: maybe half a character.
@@ -121,56 +129,66 @@ class _ByteLevelText:
 class _WindowText:
     """For any other decoder, which may treat the first token differently from the next ones.
 
-    Decodes what is new after one token of context. A byte token such as ``<0xC3>`` waits for the
-    end of its run: one invalid byte changes what the tokenizer makes of the whole run.
+    Decodes what is new after one token of context. Byte tokens are UTF-8 of their own.
     """
 
     def __init__(self, detokenizer: Detokenizer, prompt: Sequence[int]) -> None:
         self._detokenizer = detokenizer
-        self._context, self._new = _split_prompt(detokenizer, prompt)
-        self._before = len(detokenizer.decode(self._context))
+        self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
+        self._new: list[int] = []
+        context, begun = _split_prompt(detokenizer, prompt)
+        self._utf8.decode(begun)
+        self._follow(context)
 
     def push(self, token_id: int) -> str:
-        piece = self._detokenizer.piece(token_id)
-        if not piece:
+        if not self._detokenizer.piece(token_id):
             return ""
+        byte = self._detokenizer.byte(token_id)
+        if byte is not None:
+            held = self._take()
+            self._follow([token_id])
+            return held + self._utf8.decode(byte)
+        cut = self._utf8.decode(b"", final=True)
         self._new.append(token_id)
-        if _BYTE_TOKEN.fullmatch(piece):
-            return ""
         text = self._text()
         if text.endswith(_REPLACEMENT) and len(self._new) < _CHARACTER_BYTES:
-            return ""
-        return self._take(text)
+            return cut
+        return cut + self._take()
 
     def flush(self) -> str:
-        return self._take(self._text()) if self._new else ""
+        return self._take() + self._utf8.decode(b"", final=True)
 
     def _text(self) -> str:
         return self._detokenizer.decode(self._context + self._new)[self._before :]
 
-    def _take(self, text: str) -> str:
-        self._context, self._new = self._new[-1:], []
-        self._before = len(self._detokenizer.decode(self._context))
+    def _take(self) -> str:
+        """The text of the new tokens."""
+        if not self._new:
+            return ""
+        text = self._text()
+        self._follow(self._new[-1:])
+        self._new = []
         return text
+
+    def _follow(self, context: list[int]) -> None:
+        self._context = context
+        self._before = len(self._detokenizer.decode(context))
 
 
 def _last_shown(detokenizer: Detokenizer, prompt: Sequence[int]) -> Iterator[int]:
     return (token_id for token_id in reversed(prompt) if detokenizer.piece(token_id))
 
 
-def _split_prompt(detokenizer: Detokenizer, prompt: Sequence[int]) -> tuple[list[int], list[int]]:
-    """The end of a prompt as context, and the byte tokens of a character it leaves incomplete."""
-    context: list[int] = []
+def _split_prompt(detokenizer: Detokenizer, prompt: Sequence[int]) -> tuple[list[int], bytes]:
+    """The last token of a prompt as context, and the bytes of a character it leaves incomplete."""
+    last = list(islice(_last_shown(detokenizer, prompt), _CHARACTER_BYTES))
     spelled = b""
-    for token_id in _last_shown(detokenizer, prompt):
-        context.insert(0, token_id)
-        byte = _BYTE_TOKEN.fullmatch(detokenizer.piece(token_id))
+    for token_id in last:
+        byte = detokenizer.byte(token_id)
         if byte is None:
             break
-        spelled = bytes.fromhex(byte[1]) + spelled
-    incomplete = len(spelled) - codecs.utf_8_decode(spelled, "replace", False)[1]
-    whole = len(context) - incomplete
-    return context[:whole], context[whole:]
+        spelled = byte + spelled
+    return last[:1], spelled[codecs.utf_8_decode(spelled, "replace", False)[1] :]
 
 
 def _spelled_bytes(piece: str) -> bytes:
@@ -180,8 +198,7 @@ def _spelled_bytes(piece: str) -> bytes:
         return piece.encode()
 
 
-def _is_byte_level(tokenizer: Tokenizer) -> bool:
+def _decoder_steps(tokenizer: Tokenizer) -> set[str]:
     decoder = tokenizer.decoder
     state: Any = json.loads(decoder.__getstate__()) if decoder else {}
-    steps = {step["type"] for step in state.get("decoders", [state]) if step}
-    return "ByteLevel" in steps and steps <= {"ByteLevel", "Fuse"}
+    return {step["type"] for step in state.get("decoders", [state]) if step}

@@ -135,6 +135,7 @@ async def test_tools_reach_the_engine_as_they_came() -> None:
         parallel_tool_calls=False,
         reasoning_effort="low",
         chat_template_kwargs={"a": [1]},
+        verbosity="high",
         documents=[{"text": "x"}],
     )
     assert answer.status_code == 200
@@ -147,6 +148,7 @@ async def test_tools_reach_the_engine_as_they_came() -> None:
         "reasoning_effort": "low",
         "enable_thinking": True,
         "a": [1],
+        "verbosity": "high",
     }
 
 

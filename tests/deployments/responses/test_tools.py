@@ -112,14 +112,21 @@ async def test_what_reaches_the_engine() -> None:
         tool_choice={"type": "function", "name": "add"},
         parallel_tool_calls=False,
         reasoning={"effort": "high", "summary": "auto"},
-        text={"format": {"type": "json_schema", "name": "x", "schema": {}, "strict": True}},
+        text={
+            "format": {"type": "json_schema", "name": "x", "schema": {}, "strict": True},
+            "verbosity": "low",
+        },
     )
     [request] = engine.requests
     prompt = request.prompt
     assert isinstance(prompt, ChatPrompt)
     function = {key: ADD[key] for key in ("name", "description", "parameters", "strict")}
     assert prompt.tools == ({"type": "function", "function": function},)
-    assert prompt.template_kwargs == {"reasoning_effort": "high", "enable_thinking": True}
+    assert prompt.template_kwargs == {
+        "reasoning_effort": "high",
+        "enable_thinking": True,
+        "verbosity": "low",
+    }
     assert request.tool_choice == ToolChoice("required", "add", parallel=False)
     assert request.grammar == Grammar("json_schema", "{}", "text.format")
 
