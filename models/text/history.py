@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from models.request import ChatPrompt
@@ -62,12 +63,21 @@ class Arguments(dict[str, Any]):
 
 def adapted(prompt: ChatPrompt, known: Known) -> list[Message]:
     """New messages for a template. What it has no words for is told in words."""
-    messages = [_adapt(message, known) for message in _with_names(prompt.messages)]
+    messages = _merged([_adapt(message, known) for message in _with_names(prompt.messages)])
     if not known.results:
         messages = list(_results_told(messages))
     if prompt.tools and not known.tools:
         messages = _with_instructions(messages, prompt.tools)
     return messages
+
+
+def _merged(messages: list[Message]) -> list[Message]:
+    """The system's messages at the beginning as one: many templates take no second one."""
+    first = list(takewhile(lambda message: message["role"] == "system", messages))
+    if len(first) < 2:
+        return messages
+    text = "\n\n".join(message["content"] for message in first)
+    return [{**first[0], "content": text}, *messages[len(first) :]]
 
 
 def _adapt(message: Message, known: Known) -> Message:

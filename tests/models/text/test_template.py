@@ -96,6 +96,12 @@ def test_developer_is_system_where_the_template_knows_no_developer() -> None:
     assert messages[0]["role"] == "developer"
 
 
+def test_system_messages_at_the_beginning_are_one() -> None:
+    source = "{% for m in messages %}{{ m.role }}: {{ m.content }};{% endfor %}"
+    one, two = {"role": "system", "content": "A"}, {"role": "developer", "content": "B"}
+    assert render(source, one, two, USER, one) == "system: A\n\nB;user: Hi;system: A;"
+
+
 def test_where_templates_are_found(tmp_path: Path) -> None:
     named = [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]
     assert find_template(tmp_path, {}) is None
