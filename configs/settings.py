@@ -7,7 +7,14 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 # What a model from a source is loaded with; a model of one's own decides these for itself.
 LOADING = {"device", "dtype", "attention", "threads", "block_size", "kv_cache_gib", "prefix_cache"}
 # What only the generation of text needs.
-GENERATING = {"attention", "block_size", "kv_cache_gib", "prefix_cache", "step_tokens"}
+GENERATING = {
+    "attention",
+    "block_size",
+    "kv_cache_gib",
+    "prefix_cache",
+    "step_tokens",
+    "step_ms",
+}
 CONVERSING = {"chat_template", "reasoning", "tool_format"}
 # What browsers send as `Origin`: without a path, not even a slash.
 Origin = Annotated[str, Field(pattern=r"^(\*|[a-z][a-z0-9+.-]*://[^/\s]+)$")]
@@ -41,7 +48,12 @@ class EngineSettings(Settings):
     )
     prefix_cache: bool = Field(True, description="share the KV blocks of equal prompt prefixes")
     step_tokens: Annotated[int, Field(ge=1)] = Field(
-        256, description="most tokens computed in one step, prompts and answers together"
+        2048, description="most tokens computed in one step, prompts and answers together"
+    )
+    step_ms: Annotated[float, Field(gt=0)] | None = Field(
+        None,
+        description="how long a step should take while answers are generated, prompts beside them"
+        " included; null: four times what they take alone, 50 to 200",
     )
     max_running: Annotated[int, Field(ge=1)] = Field(32, description="most sequences in a step")
     max_waiting: Annotated[int, Field(ge=0)] = Field(256, description="most sequences in the queue")

@@ -47,7 +47,12 @@ def build_model(settings: ModelSettings, metrics: LlmMetrics) -> ServedSteps | L
     model: StepModel = made
     limits = settings.engine
     return ServedSteps(
-        stepper=Stepper(model, step_tokens=limits.step_tokens, metrics=metrics),
+        stepper=Stepper(
+            model,
+            step_tokens=limits.step_tokens,
+            step_s=None if limits.step_ms is None else limits.step_ms / 1000,
+            metrics=metrics,
+        ),
         admission=Admission(
             min(limits.max_running, model.capacity.slots),
             limits.max_waiting,

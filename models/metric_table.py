@@ -97,6 +97,9 @@ PREEMPTIONS = _counter("preemptions", "Sequences that lost their blocks to other
 STEP_TIME = _histogram("model_step_seconds", "Model time of one step.", _STEP)
 STEP_SEQUENCES = _histogram("step_sequences", "Sequences in one step.", _SIZE)
 STEP_TOKENS = _histogram("step_tokens", "Tokens computed in one step.", _TOKENS)
+PROMPT_BUDGET = _gauge(
+    "step_prompt_budget", "Prompt tokens that fit into a step beside those who decode."
+)
 
 METRICS: tuple[Metric, ...] = (
     FIRST_TOKEN,
@@ -120,4 +123,5 @@ METRICS: tuple[Metric, ...] = (
     STEP_TIME,
     STEP_SEQUENCES,
     STEP_TOKENS,
+    PROMPT_BUDGET,
 )

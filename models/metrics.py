@@ -21,6 +21,7 @@ from models.metric_table import (
     PREEMPTIONS,
     PREFIX_HITS,
     PREFIX_QUERIES,
+    PROMPT_BUDGET,
     PROMPT_SIZE,
     PROMPT_TOKENS,
     QUEUE_TIME,
@@ -157,6 +158,10 @@ class LlmMetrics:
         self._observe(STEP_TIME, seconds)
         self._observe(STEP_SEQUENCES, sequences)
         self._observe(STEP_TOKENS, tokens)
+
+    def paced(self, prompt_tokens: int) -> None:
+        """So many tokens of prompts fit into a step beside those who decode."""
+        self._set(PROMPT_BUDGET, prompt_tokens)
 
     def rejected(self) -> None:
         self._add(REJECTED, 1)

@@ -18,6 +18,7 @@ from models.errors import EngineError, Failed
 from models.events import FinishReason
 from models.metrics import LlmMetrics
 from models.schedule.blocks import BlockPool
+from models.schedule.pace import Pace
 from models.schedule.plan import Scheduler
 from models.schedule.sequence import Chunk, Scores, Sequence
 from models.step.model import InFlight, StepModel
@@ -51,7 +52,15 @@ class _Step:
 class Stepper:
     """Advances all live sequences together. ``failure`` is set once a step has failed."""
 
-    def __init__(self, model: StepModel, *, step_tokens: int, metrics: LlmMetrics) -> None:
+    def __init__(
+        self,
+        model: StepModel,
+        *,
+        step_tokens: int,
+        metrics: LlmMetrics,
+        step_s: float | None = None,
+    ) -> None:
+        """``step_s``: how long a step should take while somebody decodes; see ``Pace``."""
         capacity = model.capacity
         if capacity.blocks * capacity.block_size < capacity.max_context:
             raise ValueError(
@@ -66,6 +75,7 @@ class Stepper:
             BlockPool(capacity.blocks, capacity.block_size, capacity.prefix_cache),
             capacity.slots,
             step_tokens,
+            Pace(step_s),
         )
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="step")
         self._flying: deque[_Step] = deque()
@@ -75,6 +85,11 @@ class Stepper:
     @property
     def pool(self) -> BlockPool:
         return self._scheduler.pool
+
+    @property
+    def prompt_budget(self) -> int:
+        """Prompt tokens that a step may compute now beside those who decode."""
+        return self._scheduler.prompt_budget
 
     @property
     def live(self) -> int:
@@ -229,6 +244,7 @@ class Stepper:
         now = time.monotonic()
         started = max(step.started, self.last_progress)
         self.last_progress = now
+        self._scheduler.took(step.chunks, now - started)
         self._metrics.step(
             now - started,
             sequences=len(step.chunks),

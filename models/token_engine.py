@@ -208,6 +208,7 @@ class TokenEngine:
             blocks_used=pool.used,
             blocks=pool.count,
         )
+        self.metrics.paced(self.stepper.prompt_budget)
 
 
 class _Answer:

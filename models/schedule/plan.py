@@ -1,6 +1,6 @@
 """What one step computes: ``count = min(length - computed, budget)``, for every sequence.
 
-Sequences that only need their next token come first, then running ones, then by arrival. Chunked
+Sequences that only need their next token come first, then those that are due first. Chunked
 prefill, prefix hits, resumption after preemption and decoding are all this one line.
 """
 
@@ -9,23 +9,32 @@ from __future__ import annotations
 from collections import abc
 
 from models.schedule.blocks import BlockPool
+from models.schedule.budget import Budget
+from models.schedule.pace import Pace
 from models.schedule.sequence import Chunk, Sequence
-
-# Each takes a row of logits as wide as the vocabulary.
-SCORED_TOKENS = 256
+from models.schedule.step_time import Load, load_of
 
 
 class Scheduler:
-    """Live sequences in order of arrival, the blocks and the slots they hold."""
+    """Live sequences in order of arrival, the blocks and the slots they hold.
 
-    def __init__(self, pool: BlockPool, slots: int, step_tokens: int) -> None:
+    A prompt is due when as many tokens of prompts were computed after it came as it has itself: so
+    a short one overtakes a long one, but what comes later than that overtakes nobody.
+    """
+
+    def __init__(
+        self, pool: BlockPool, slots: int, step_tokens: int, pace: Pace | None = None
+    ) -> None:
         self.pool = pool
         self.step_tokens = step_tokens
+        self.pace = pace or Pace()
         self.live: dict[Sequence, None] = {}
         self.preemptions = 0
         self._slots = list(range(slots - 1, -1, -1))
+        self._prompt_tokens = 0  # computed so far
 
     def add(self, sequence: Sequence) -> None:
+        sequence.due = self._prompt_tokens + sequence.prompt_length
         self.live[sequence] = None
 
     def remove(self, sequence: Sequence) -> int | None:
@@ -49,19 +58,49 @@ class Scheduler:
     def plan(self) -> tuple[list[Chunk], list[int]]:
         """The next step's chunks, and the slots whose sequences were preempted for it."""
         preempted: list[int] = []
+        decoding = any(s.slot is not None and s.length > s.prompt_length for s in self.live)
         running = [s for s in self.live if s.slot is not None and _may_go_on(s)]
         running = [s for s in running if self._room(s, preempted)]
         running = [s for s in running if s.slot is not None]
-        running.sort(key=lambda s: s.length - s.computed > 1)
-        budget = _Budget(self.step_tokens)
-        for sequence in running:
-            if budget.of(sequence):
-                budget.spend(self._chunk(sequence, budget.of(sequence)))
-        for sequence in [s for s in self.live if s.slot is None and s.ready]:
-            if not budget.of(sequence) or not self._admit(sequence):
-                break  # in order of arrival: nobody overtakes the one that does not fit
-            budget.spend(self._chunk(sequence, budget.of(sequence), admitted=True))
+        budget = Budget(self.pace, self.step_tokens, decoding=decoding)
+        for sequence in (s for s in running if s.decodes):
+            self._compute(sequence, budget)
+        self._read_prompts(running, budget)
+        self._prompt_tokens += budget.prompt_tokens
         return budget.chunks, preempted
+
+    def took(self, chunks: abc.Iterable[Chunk], seconds: float) -> None:
+        """How long the step over ``chunks`` was: later ones are planned by it."""
+        self.pace.time.observe(sum(map(load_of, chunks), Load()), seconds)
+
+    @property
+    def prompt_budget(self) -> int:
+        """Tokens of a prompt that the next step may compute beside those who decode."""
+        rows = sum(s.decodes for s in self.live)
+        return min(self.pace.beside(rows), self.step_tokens)
+
+    def _read_prompts(self, running: abc.Iterable[Sequence], budget: Budget) -> None:
+        """Those of running sequences and of waiting ones together, as they are due."""
+        waiting = [s for s in self.live if s.slot is None and s.ready]
+        prompts = [*(s for s in running if not s.decodes), *waiting]
+        full = False
+        for sequence in sorted(prompts, key=lambda s: s.due):
+            if sequence.slot is not None:
+                self._compute(sequence, budget)
+            elif not full:  # nobody overtakes the one that does not fit
+                full = not self._enter(sequence, budget)
+
+    def _compute(self, sequence: Sequence, budget: Budget) -> None:
+        if tokens := budget.of(sequence):
+            budget.spend(self._chunk(sequence, tokens))
+
+    def _enter(self, sequence: Sequence, budget: Budget) -> bool:
+        """Admits a sequence and computes the first tokens that it does not find in the cache."""
+        tokens = budget.of(sequence)
+        if not tokens or not self._admit(sequence):
+            return False
+        budget.spend(self._chunk(sequence, tokens, admitted=True))
+        return True
 
     def _room(self, sequence: Sequence, preempted: list[int]) -> bool:
         """Makes blocks for all tokens of a running sequence, at the cost of younger ones only."""
@@ -114,24 +153,6 @@ class Scheduler:
             targets=_targets(sequence, start, end),
             banned=sequence.banned() if samples else (),
         )
-
-
-class _Budget:
-    """What is left of a step, and the chunks that took the rest."""
-
-    def __init__(self, tokens: int) -> None:
-        self.chunks: list[Chunk] = []
-        self._tokens = tokens
-        self._scored = SCORED_TOKENS
-
-    def of(self, sequence: Sequence) -> int:
-        """Tokens that a sequence may compute."""
-        return min(self._tokens, self._scored) if sequence.unscored else self._tokens
-
-    def spend(self, chunk: Chunk) -> None:
-        self.chunks.append(chunk)
-        self._tokens -= chunk.count
-        self._scored -= len(chunk.targets)
 
 
 def _may_go_on(sequence: Sequence) -> bool:

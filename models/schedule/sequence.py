@@ -79,6 +79,7 @@ class Sequence:
     registered: int = 0  # leading blocks offered to the prefix cache
     node: int = 0  # where the prefix cache stands after those blocks
     slot: int | None = None  # held while running
+    due: int = 0  # its rank among those whose prompts are to be computed; see ``Scheduler``
     ended: bool = False  # finished, failed or cancelled: is never planned again
 
     def __post_init__(self) -> None:
@@ -88,6 +89,11 @@ class Sequence:
     def length(self) -> int:
         """Tokens including those not read yet."""
         return len(self.tokens) + self.pending
+
+    @property
+    def decodes(self) -> bool:
+        """Whether all but its last token is computed."""
+        return self.length - self.computed == 1 and self.length > self.prompt_length
 
     @property
     def ready(self) -> bool:
@@ -139,6 +145,11 @@ class Chunk:
     ruling: Future[Ruling] | None = None  # of the token to sample; None: any may come
     targets: tuple[int, ...] = ()  # tokens [start + 1, …) of the prompt, to be scored
     banned: tuple[int, ...] = ()  # tokens that must not be sampled
+
+    @property
+    def decodes(self) -> bool:
+        """Whether it is the one token after an answer's last."""
+        return self.count == 1 and self.start >= self.sequence.prompt_length
 
     @property
     def scores(self) -> int:

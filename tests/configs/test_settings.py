@@ -46,6 +46,7 @@ def test_a_misspelt_key_is_named(values: dict[str, Any], place: str) -> None:
         ("kv_cache_gib", 0),
         ("prefix_cache", "perhaps"),
         ("step_tokens", 0),
+        ("step_ms", 0),
         ("max_running", 0),
         ("max_waiting", -1),
         ("max_waiting_tokens", 1.5),

@@ -28,6 +28,7 @@ NAMES = {
     "stepserve_model_step_seconds",
     "stepserve_step_sequences",
     "stepserve_step_tokens",
+    "stepserve_step_prompt_budget",
 }
 
 
@@ -107,7 +108,9 @@ def test_steps_gaps_prefixes_and_the_state_are_measured() -> None:
     metrics.preempted(2)
     metrics.rejected()
     metrics.state(running=3, waiting=1, blocks_used=5, blocks=9)
+    metrics.paced(96)
     seen = values(metrics)
+    assert seen["stepserve_step_prompt_budget"] == 96
     assert seen["stepserve_model_step_seconds_sum"] == 0.02
     assert seen["stepserve_step_sequences_sum"] == 3
     assert seen["stepserve_step_tokens_sum"] == 40

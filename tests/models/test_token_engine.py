@@ -17,7 +17,7 @@ from models.events import FinishReason
 from models.metrics import LlmMetrics
 from models.request import SamplingParams
 from models.schedule.admission import Admission
-from models.schedule.plan import SCORED_TOKENS
+from models.schedule.budget import SCORED_TOKENS
 from models.schedule.sequence import Chunk, Scores, Sequence
 from models.step_loop import StepLoop
 from models.stepper import Stepper

@@ -1,0 +1,59 @@
+"""What one step may still compute: so many tokens, so many to be scored, and so much time."""
+
+from __future__ import annotations
+
+from models.schedule.pace import FIRST_TOKENS, LEAST_TOKENS, Pace
+from models.schedule.sequence import Chunk, Sequence
+from models.schedule.step_time import Load, load_of
+
+# Each takes a row of logits as wide as the vocabulary.
+SCORED_TOKENS = 256
+STRETCH = 1.125  # of what fits, for a prompt that is done by it
+
+
+class Budget:
+    """What is left of a step, and the chunks that took the rest: first those that decode.
+
+    While somebody is ``decoding`` prompts get the time that is left, else the first of them is not
+    limited by time, and others join it as far as the time allows.
+    """
+
+    def __init__(self, pace: Pace, tokens: int, *, decoding: bool) -> None:
+        self.chunks: list[Chunk] = []
+        self.prompt_tokens = 0
+        self._pace = pace
+        self._tokens = tokens
+        self._scored = SCORED_TOKENS
+        self._decoding = decoding
+        self._load = Load()
+
+    def of(self, sequence: Sequence) -> int:
+        """Tokens that a sequence may compute; 0: none in this step."""
+        most = min(self._tokens, self._scored) if sequence.unscored else self._tokens
+        return most if sequence.decodes else min(most, self._timely(sequence))
+
+    def spend(self, chunk: Chunk) -> None:
+        self.chunks.append(chunk)
+        self._tokens -= chunk.count
+        self._scored -= len(chunk.targets)
+        self._load += load_of(chunk)
+        self.prompt_tokens = self._load.tokens
+
+    def _timely(self, sequence: Sequence) -> int:
+        if not self.prompt_tokens:
+            if not self._decoding:
+                return self._tokens
+            return max(self._fitting(sequence), LEAST_TOKENS)
+        fitting = self._fitting(sequence)
+        enough = fitting >= min(LEAST_TOKENS, sequence.length - sequence.computed)
+        return fitting if enough else 0
+
+    def _fitting(self, sequence: Sequence) -> int:
+        """What fits into the time that is left, or the whole rest if it nearly does."""
+        time = self._pace.time
+        if not time.known:
+            return FIRST_TOKENS - self.prompt_tokens
+        left = self._pace.target(self._load.rows) - time.predict(self._load)
+        fitting = time.fitting(left, sequence.computed)
+        rest = sequence.length - sequence.computed
+        return rest if rest <= STRETCH * fitting else fitting
