@@ -187,6 +187,7 @@ def listening(app: Starlette) -> Iterator[str]:
     """Serves the application on a free port of this machine; gives its URL."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
+        listener.listen()  # so that nobody comes too early
         config = uvicorn.Config(app, log_level="warning", lifespan="off")
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
