@@ -5,11 +5,21 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 # What a model from a source is loaded with; a model of one's own decides these for itself.
-LOADING = {"device", "dtype", "attention", "threads", "block_size", "kv_cache_gib", "prefix_cache"}
+LOADING = {
+    "device",
+    "dtype",
+    "attention",
+    "threads",
+    "block_size",
+    "kv_cache_dtype",
+    "kv_cache_gib",
+    "prefix_cache",
+}
 # What only the generation of text needs.
 GENERATING = {
     "attention",
     "block_size",
+    "kv_cache_dtype",
     "kv_cache_gib",
     "prefix_cache",
     "step_tokens",
@@ -30,8 +40,10 @@ class EngineSettings(Settings):
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="auto: a GPU if there is one"
     )
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        "auto", description="of weights and KV blocks; auto: what suits the device"
+    dtype: Literal["auto", "float32", "bfloat16", "float16", "int8"] = Field(
+        "auto",
+        description="of weights and what is computed; auto: what suits the device; int8 (CPU):"
+        " weights of linear layers in 8 bits, all else in float32",
     )
     attention: Literal["auto", "sdpa", "varlen"] = Field(
         "auto", description="the attention kernels; auto: the fastest that this device has"
@@ -43,6 +55,9 @@ class EngineSettings(Settings):
         None, description="tokens of prompt and answer together; null: what the model was made for"
     )
     block_size: Annotated[int, Field(ge=1)] = Field(16, description="tokens of one KV block")
+    kv_cache_dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
+        "auto", description="of KV blocks; auto: what is computed in"
+    )
     kv_cache_gib: Annotated[float, Field(gt=0)] | None = Field(
         None, description="memory for KV blocks in GiB; null: a share of what is free"
     )
@@ -141,6 +156,8 @@ class ModelSettings(Settings):
                 f"{', '.join(f'`engine.{name}`' for name in sorted(idle))}: of no use to a model"
                 " that embeds"
             )
+        if self.task == "embed" and self.engine.dtype == "int8":
+            raise ValueError("`engine.dtype`: `int8` is for a model that generates")
         if self.task == "embed" and (idle := CONVERSING & self.model_fields_set):
             raise ValueError(
                 f"{', '.join(f'`{name}`' for name in sorted(idle))}: of no use to a model"

@@ -142,9 +142,11 @@ def _step_model(settings: ModelSettings) -> Any:
         threads=engine.threads,
         max_context=engine.max_context,
         block_size=engine.block_size,
+        kv_cache_dtype=engine.kv_cache_dtype,
         kv_cache_gib=engine.kv_cache_gib,
         prefix_cache=engine.prefix_cache,
         slots=engine.max_running,
+        step_tokens=engine.step_tokens,
     )
 
 

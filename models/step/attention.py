@@ -129,7 +129,7 @@ class PagedAttention:
         if group.blocks is None:
             key, value = key[:, :, group.queries], value[:, :, group.queries]
         else:
-            key, value = cache.read(group.blocks, group.sequences, self._scratch)
+            key, value = cache.read(group.blocks, group.sequences, self._scratch, query.dtype)
             key, value = key[:, :, group.keys], value[:, :, group.keys]
         attend = _sdpa if options.softcap is None and options.sinks is None else _explicit
         if group.queries.stop - group.queries.start == group.sequences:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import abc
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy
 import torch
@@ -11,9 +11,8 @@ from torch import Tensor, nn
 
 from models.step.host import available_memory
 
-CPU_SHARE = 0.25
-CPU_MOST = 4 << 30
-CUDA_SHARE = 0.85
+CPU_SHARE = 1 / 3  # replicas of one machine each see the same memory free when they start
+CUDA_SHARE = 0.9  # of what the largest step leaves; the rest is for the libraries' own buffers
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +29,16 @@ class LayerShape:
     def bytes_per_token(self) -> int:
         return self.heads * (self.key_dim + self.value_dim) * self.dtype.itemsize
 
+    def stored_as(self, dtype: torch.dtype | None) -> LayerShape:
+        """The same with keys and values of ``dtype``, if that is not None."""
+        return self if dtype is None else replace(self, dtype=dtype)
+
 
 class LayerCache:
-    """Keys and values of one layer, side by side in [blocks, block_size, heads, key + value]."""
+    """Keys and values of one layer, side by side in [blocks, block_size, heads, key + value].
+
+    May hold them in another type than is computed in: converted when written and when read.
+    """
 
     def __init__(self, storage: Tensor, key_dim: int) -> None:
         self.storage = storage
@@ -44,15 +50,20 @@ class LayerCache:
 
     def write(self, rows: Tensor, key: Tensor, value: Tensor) -> None:
         """Stores [1, heads, T, dim] of each at ``rows`` [T] of blocks * block_size."""
-        self._rows.index_copy_(0, rows, torch.cat((key[0], value[0]), -1).transpose(0, 1))
+        both = torch.cat((key[0], value[0]), -1).transpose(0, 1)
+        self._rows.index_copy_(0, rows, both.to(self.storage.dtype))
 
-    def read(self, blocks: Tensor, sequences: int, scratch: Scratch) -> tuple[Tensor, Tensor]:
+    def read(
+        self, blocks: Tensor, sequences: int, scratch: Scratch, dtype: torch.dtype
+    ) -> tuple[Tensor, Tensor]:
         """Gathers ``blocks`` as [sequences, heads, positions, dim] of keys and values.
 
         The result lies in ``scratch`` and is gone at the next read.
         """
         out = scratch.take(self._blocks, blocks.shape[0])
         torch.index_select(self._blocks, 0, blocks, out=out)
+        if dtype != out.dtype:
+            out = scratch.take(self._blocks, blocks.shape[0], dtype).copy_(out)
         seen = out.view(sequences, -1, *self.storage.shape[2:]).transpose(1, 2)
         return seen[..., : self.key_dim], seen[..., self.key_dim :]
 
@@ -63,13 +74,41 @@ class Scratch:
     def __init__(self) -> None:
         self._buffers: dict[torch.dtype, Tensor] = {}
 
-    def take(self, like: Tensor, rows: int) -> Tensor:
-        """An uninitialised [rows, like.shape[1]] of ``like``'s dtype and device."""
-        size = rows * like.shape[1]
-        buffer = self._buffers.get(like.dtype)
+    def take(self, like: Tensor, rows: int, dtype: torch.dtype | None = None) -> Tensor:
+        """An uninitialised [rows, like.shape[1]] of ``dtype`` (None: as ``like``) on its device."""
+        size, dtype = rows * like.shape[1], dtype or like.dtype
+        buffer = self._buffers.get(dtype)
         if buffer is None or buffer.numel() < size:
-            buffer = self._buffers[like.dtype] = like.new_empty(size)
+            buffer = self._buffers[dtype] = like.new_empty(size, dtype=dtype)
         return buffer[:size].view(rows, -1)
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Bytes for the KV cache, and how that came about."""
+
+    bytes: int
+    note: str
+
+
+def memory_budget(device: torch.device, gib: float | None, activations: int = 0) -> Budget:
+    """As told, else a share of what is free beside the loaded weights.
+
+    ``activations`` are the bytes of a CUDA device that the largest step takes for itself.
+    """
+    if gib is not None:
+        return Budget(int(gib * 2**30), "as kv_cache_gib says")
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        free = torch.cuda.mem_get_info(device)[0]
+        note = f"{CUDA_SHARE:.0%} of {_gib(free)} free less {_gib(activations)} for a step"
+        return Budget(max(0, int((free - activations) * CUDA_SHARE)), note)
+    free = available_memory()
+    return Budget(int(free * CPU_SHARE), f"a third of {_gib(free)} free")
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.2f} GiB"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,38 +117,31 @@ class PoolSize:
 
     blocks: int
     max_context: int
-    note: str
+    note: str  # what decided
+    lowered: str = ""  # why the longest sequence is shorter than wished
 
 
 def size_pool(
-    bytes_per_block: int, budget: int, *, block_size: int, max_context: int, slots: int
+    bytes_per_block: int, budget: Budget, *, block_size: int, max_context: int, slots: int
 ) -> PoolSize:
-    """As many blocks as ``budget`` bytes hold and ``slots`` sequences of ``max_context`` can use.
+    """As many blocks as ``budget`` holds and ``slots`` sequences of ``max_context`` can use.
 
     Too few for one such sequence lower ``max_context``; not even one block is a ValueError.
     """
-    fitting = budget // bytes_per_block
+    fitting = budget.bytes // bytes_per_block
     if fitting < 1:
         raise ValueError(
             f"the KV cache does not fit: one block of {block_size} tokens takes "
-            f"{bytes_per_block / 2**20:.1f} MiB, and {budget / 2**20:.1f} MiB are given to it"
+            f"{bytes_per_block / 2**20:.1f} MiB, and {budget.bytes / 2**20:.1f} MiB are given to it"
+            f" ({budget.note})"
         )
-    blocks = min(fitting, slots * -(-max_context // block_size))
-    held = blocks * block_size
-    if held >= max_context:
-        return PoolSize(blocks, max_context, "")
-    return PoolSize(
-        blocks, held, f"lowered from {max_context}: the KV cache holds no more; raise kv_cache_gib"
-    )
-
-
-def memory_budget(device: torch.device, gib: float | None) -> int:
-    """Bytes for KV blocks: as told, else a share of what is free beside the loaded weights."""
-    if gib is not None:
-        return int(gib * 2**30)
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0] * CUDA_SHARE)
-    return min(int(available_memory() * CPU_SHARE), CPU_MOST)
+    usable = slots * -(-max_context // block_size)
+    if usable <= fitting:
+        return PoolSize(usable, max_context, f"all that {slots} sequences can use")
+    if fitting * block_size >= max_context:
+        return PoolSize(fitting, max_context, budget.note)
+    lowered = f"lowered from {max_context}: the KV cache holds no more; raise kv_cache_gib"
+    return PoolSize(fitting, fitting * block_size, budget.note, lowered)
 
 
 def allocate(

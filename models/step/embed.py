@@ -14,7 +14,14 @@ from transformers import AutoConfig, AutoModel, PreTrainedModel
 
 from models.step.assemble import noted
 from models.step.limits import context_limit
-from models.step.place import device_name, device_of, dtype_of, set_threads, weights_of
+from models.step.place import (
+    device_name,
+    device_of,
+    parameters_of,
+    precision_of,
+    set_threads,
+    weights_of,
+)
 from models.step.pooling import POOLS, Head, Pool, load_dense
 
 log = logging.getLogger("stepserve")
@@ -96,14 +103,14 @@ def load_embedder(
     """
     started = time.perf_counter()
     place, place_note = device_of(device)
-    precision, precision_note = dtype_of(dtype, place)
+    precision = precision_of(dtype, place)
     facts = {"device": noted(device_name(place), place_note)}
     if place.type == "cpu":
         facts["threads"] = str(set_threads(threads))
-    facts["dtype"] = noted(str(precision).removeprefix("torch."), precision_note)
+    facts["dtype"] = str(precision)
     log.info("loading %s on %s as %s", folder, facts["device"], facts["dtype"])
-    model = _load(folder, place, precision)
-    facts["weights"] = weights_of(model)
+    model = _load(folder, place, precision.dtype)
+    facts["weights"] = weights_of(model, parameters_of(model))
     limit, limit_note = _input_limit(model, max_tokens)
     facts["context"] = noted(f"{limit} tokens", limit_note)
     facts["pooling"] = noted(pooling, "normalized" if normalize else "not normalized")

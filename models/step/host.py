@@ -9,6 +9,7 @@ from pathlib import Path
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 MEMINFO = Path("/proc/meminfo")
 OWN_CGROUP = Path("/proc/self/cgroup")
+CPUINFO = Path("/proc/cpuinfo")
 
 
 def usable_cores() -> int:
@@ -22,6 +23,15 @@ def available_memory() -> int:
     """Bytes this process may still take without swapping or meeting its container's limit."""
     limits = [_cgroup_headroom(folder) for folder in _cgroups()]
     return max(0, min([_system_available(), *(left for left in limits if left is not None)]))
+
+
+def instructions() -> frozenset[str]:
+    """Names of the instruction sets that Linux found in the processor, such as ``amx_bf16``."""
+    for line in _text(CPUINFO).splitlines():
+        name, _, values = line.partition(":")
+        if name.strip() in ("flags", "Features"):
+            return frozenset(values.split())
+    return frozenset()
 
 
 def _affinity() -> int:

@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from models.step.assemble import Wishes, assemble, noted
 from models.step.model import StepModel
-from models.step.place import device_name, device_of, dtype_of, set_threads, weights_of
+from models.step.place import device_name, device_of, dtype_named, precision_of, set_threads
 
 log = logging.getLogger("stepserve")
 
@@ -25,33 +25,37 @@ def load_step_model(
     threads: int | None = None,
     max_context: int | None = None,
     block_size: int = 16,
+    kv_cache_dtype: str = "auto",
     kv_cache_gib: float | None = None,
     prefix_cache: bool = True,
     slots: int = 32,
+    step_tokens: int = 256,
 ) -> StepModel:
     """Loads the transformers model in ``folder``, never from a network.
 
-    Raises ValueError if the device is not there, the architecture is not a causal language model,
-    or not a single KV block fits.
+    Raises ValueError if the device is not there or has no int8, the architecture is not a causal
+    language model, its cache cannot be of ``kv_cache_dtype``, or not a single KV block fits.
     """
     started = time.perf_counter()
     place, place_note = device_of(device)
-    precision, precision_note = dtype_of(dtype, place)
+    precision = precision_of(dtype, place)
     facts = {"device": noted(device_name(place), place_note)}
     if place.type == "cpu":
         facts["threads"] = str(set_threads(threads))
-    facts["dtype"] = noted(str(precision).removeprefix("torch."), precision_note)
+    facts["dtype"] = str(precision)
     log.info("loading %s on %s as %s", folder, facts["device"], facts["dtype"])
-    model = _load(folder, place, precision)
-    facts["weights"] = weights_of(model)
-    log.info("loaded %s in %.1f s", facts["weights"], time.perf_counter() - started)
+    model = _load(folder, place, precision.dtype)
+    log.info("loaded after %.1f s", time.perf_counter() - started)
     wishes = Wishes(
         attention=attention,
         max_context=max_context,
         block_size=block_size,
+        int8=precision.int8,
+        kv_cache_dtype=None if kv_cache_dtype == "auto" else dtype_named(kv_cache_dtype),
         kv_cache_gib=kv_cache_gib,
         prefix_cache=prefix_cache,
         slots=slots,
+        step_tokens=step_tokens,
     )
     step_model = assemble(model, wishes, facts)
     for name, fact in step_model.describe().items():

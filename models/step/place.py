@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from transformers import PreTrainedModel
 
-from models.step.host import usable_cores
+from models.step.host import instructions, usable_cores
+from models.step.int8 import Int8Linear
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """What a model computes in; with ``int8`` its linear layers' weights are quantised."""
+
+    dtype: torch.dtype
+    note: str = ""
+    int8: bool = False
+
+    def __str__(self) -> str:
+        name = str(self.dtype).removeprefix("torch.")
+        name = f"int8 weights, {name}" if self.int8 else name
+        return f"{name} ({self.note})" if self.note else name
 
 
 def device_of(wish: str) -> tuple[torch.device, str]:
@@ -23,16 +40,31 @@ def device_name(device: torch.device) -> str:
     return device.type
 
 
-def dtype_of(wish: str, device: torch.device) -> tuple[torch.dtype, str]:
+def precision_of(wish: str, device: torch.device) -> Precision:
+    """Raises ValueError for int8 where there is nothing to compute it with."""
+    if wish == "int8":
+        if device.type != "cpu":
+            raise ValueError(f"dtype is set to int8, which runs on a CPU, not on {device.type}")
+        return Precision(torch.float32, int8=True)
     if wish != "auto":
-        dtype = getattr(torch, wish)
-        assert isinstance(dtype, torch.dtype)
-        return dtype, ""
+        return Precision(dtype_named(wish))
     if device.type == "cpu":
-        return torch.float32, "auto: half precision is slower on most processors"
+        return _on_this_processor(instructions())
     if torch.cuda.is_bf16_supported():
-        return torch.bfloat16, "auto"
-    return torch.float16, "auto: the device has no bfloat16"
+        return Precision(torch.bfloat16, "auto")
+    return Precision(torch.float16, "auto: the device has no bfloat16")
+
+
+def dtype_named(name: str) -> torch.dtype:
+    dtype = getattr(torch, name)
+    assert isinstance(dtype, torch.dtype)
+    return dtype
+
+
+def _on_this_processor(known: frozenset[str]) -> Precision:
+    if "amx_bf16" in known:
+        return Precision(torch.bfloat16, "auto: the processor has AMX matrix units for it")
+    return Precision(torch.float32, "auto: the processor has no bfloat16 matrix units")
 
 
 def set_threads(wish: int | None) -> int:
@@ -41,8 +73,14 @@ def set_threads(wish: int | None) -> int:
     return threads
 
 
-def weights_of(model: PreTrainedModel) -> str:
-    sizes = [(p.numel(), p.nbytes) for p in model.parameters()]
-    millions = sum(count for count, _ in sizes) / 1e6
-    gib = sum(size for _, size in sizes) / 2**30
-    return f"{type(model).__name__}, {millions:.0f} M parameters, {gib:.2f} GiB"
+def parameters_of(model: PreTrainedModel) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def weights_of(model: PreTrainedModel, parameters: int) -> str:
+    """``parameters`` are those before any were quantised."""
+    sizes = [parameter.nbytes for parameter in model.parameters()]
+    sizes += [m.packed.nbytes for m in model.modules() if isinstance(m, Int8Linear)]
+    return (
+        f"{type(model).__name__}, {parameters / 1e6:.0f} M parameters, {sum(sizes) / 2**30:.2f} GiB"
+    )

@@ -17,7 +17,7 @@ CAUSAL = (-1, 0)
 
 def can_varlen(query: Tensor, cache: LayerCache) -> bool:
     """Whether the kernel takes these shapes and types at all."""
-    half = query.dtype in (torch.float16, torch.bfloat16)
+    half = query.dtype in (torch.float16, torch.bfloat16) and query.dtype == cache.storage.dtype
     return half and query.shape[-1] == cache.key_dim == cache.values.shape[-1]
 
 

@@ -99,11 +99,37 @@ def test_more_context_than_the_model_was_made_for_is_refused() -> None:
 
 def test_an_explicit_kernel_that_is_not_there_says_so() -> None:
     paged = served(tiny("llama"), attention="varlen")
-    assert paged.describe()["attention"] == "paged, sdpa (varlen needs CUDA and half precision)"
+    assert paged.describe()["attention"] == (
+        "paged, sdpa (varlen needs CUDA, half precision and KV blocks of the same)"
+    )
 
 
 def test_half_precision_passes_the_probe() -> None:
     assert _paged(served(tiny("llama").bfloat16()))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_blocks_in_half_precision_take_half_the_room(dtype: torch.dtype) -> None:
+    model = tiny("llama")
+    full = served(model, kv_cache_gib=0.00005)
+    half = served(tiny("llama"), kv_cache_gib=0.00005, kv_cache_dtype=dtype)
+    assert _paged(half)
+    assert half.capacity.blocks == 2 * full.capacity.blocks
+    assert f"tokens in {str(dtype).removeprefix('torch.')}" in half.describe()["kv_cache"]
+    asked = prompts(4)
+    answers = Driver(half).run([sequence(p) for p in asked], 6)
+    expected = [greedy(model, prompt, 6) for prompt in asked]
+    same = sum(
+        a == b
+        for one, other in zip(answers, expected, strict=True)
+        for a, b in zip(one, other, strict=True)
+    )
+    assert same > 18
+
+
+def test_a_cache_of_the_models_own_has_the_models_own_type() -> None:
+    with pytest.raises(ValueError, match="kv_cache_dtype is set to float16, but"):
+        served(tiny("mamba", **MAMBA), kv_cache_dtype=torch.float16)
 
 
 def test_cached_sequences_resume_after_preemption() -> None:

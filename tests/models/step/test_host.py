@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from models.step import host
-from models.step.host import available_memory, usable_cores
+from models.step.host import available_memory, instructions, usable_cores
 
 GIB = 1 << 30
 
@@ -66,3 +66,14 @@ def test_a_group_over_its_limit_has_nothing_left(machine: Path) -> None:
 def test_here_there_is_something() -> None:
     assert usable_cores() >= 1
     assert available_memory() > 0
+
+
+@pytest.mark.parametrize("name", ["flags", "Features"])
+def test_instruction_sets_are_those_of_the_first_processor(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cpuinfo").write_text(f"processor\t: 0\n{name}\t\t: fpu amx_bf16\n\nprocessor: 1\n")
+    monkeypatch.setattr(host, "CPUINFO", tmp_path / "cpuinfo")
+    assert instructions() == {"fpu", "amx_bf16"}
+    monkeypatch.setattr(host, "CPUINFO", tmp_path / "none")
+    assert instructions() == frozenset()

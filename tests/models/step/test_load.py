@@ -46,7 +46,7 @@ def test_every_choice_is_told(folder: Path, caplog: pytest.LogCaptureFixture) ->
     assert facts["context"] == "32 tokens"
     assert facts["weights"].startswith("LlamaForCausalLM, 0 M parameters")
     assert facts["attention"] == "paged, sdpa"
-    assert facts["kv_cache"].startswith("64 blocks of 16: 1024 tokens")
+    assert facts["kv_cache"].startswith("64 blocks of 16: 1024 tokens in float32, 0.00 GiB (all")
     for fact in facts.values():
         assert fact in caplog.text
     assert torch.get_num_threads() == 1
@@ -56,6 +56,13 @@ def test_a_dtype_may_be_chosen(folder: Path) -> None:
     facts = load_step_model(folder, device="cpu", dtype="bfloat16").describe()
     assert facts["dtype"] == "bfloat16"
     assert facts["attention"].startswith("paged")
+
+
+def test_weights_in_int8(folder: Path) -> None:
+    facts = load_step_model(folder, device="cpu", dtype="int8", kv_cache_dtype="float16").describe()
+    assert facts["dtype"] == "int8 weights, float32"
+    assert "linear layers with" in facts["weights"]
+    assert "tokens in float16" in facts["kv_cache"]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from models.step import place
+from models.step.place import Precision, precision_of
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("known", "dtype", "why"),
+    [
+        ({"avx2", "avx512_bf16"}, torch.float32, "no bfloat16 matrix units"),
+        ({"amx_bf16", "amx_tile"}, torch.bfloat16, "AMX"),
+    ],
+)
+def test_the_processor_decides(
+    known: set[str], dtype: torch.dtype, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(place, "instructions", lambda: frozenset(known))
+    precision = precision_of("auto", CPU)
+    assert precision.dtype == dtype
+    assert why in str(precision)
+
+
+def test_a_wish_is_met_or_refused() -> None:
+    assert precision_of("float16", CPU) == Precision(torch.float16)
+    assert precision_of("int8", CPU) == Precision(torch.float32, int8=True)
+    assert str(precision_of("int8", CPU)) == "int8 weights, float32"
+    with pytest.raises(ValueError, match="int8, which runs on a CPU, not on cuda"):
+        precision_of("int8", torch.device("cuda"))
