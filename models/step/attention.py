@@ -139,18 +139,22 @@ class PagedAttention:
 
 
 class Recorder:
-    """Attends to nothing, and notes what every attention layer would cache."""
+    """Attends to nothing, and notes what every attention layer would cache, and how it attends."""
 
     def __init__(self) -> None:
         self.layers: list[LayerShape] = []
-        self.windows: list[int | None] = []
+        self.options: list[Options] = []
+
+    @property
+    def windows(self) -> list[int | None]:
+        return [options.window for options in self.options]
 
     def attend(
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, options: Options
     ) -> Tensor:
         shape = LayerShape(module, key.shape[1], key.shape[3], value.shape[3], value.dtype)
         self.layers.append(shape)
-        self.windows.append(options.window)
+        self.options.append(options)
         return query.new_zeros(1, query.shape[2], query.shape[1], value.shape[3])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import abc
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -19,18 +19,49 @@ from models.step.scores import Scoring, StepScores
 from models.step.transfer import to_host
 
 
+class Layout(Protocol):
+    """Where one step's tokens lie, one after another."""
+
+    tokens: int
+    starts: list[int]  # the first flat token of each span, in the order the spans were given
+
+    @property
+    def order(self) -> list[int]:
+        """The given spans' indices, in flat order."""
+        ...
+
+    def indices(self, values: list[int], dtype: torch.dtype = torch.int64) -> Tensor:
+        """A tensor of ``values`` on the device."""
+        ...
+
+
+LayoutT = TypeVar("LayoutT", bound=Layout)
+
+
+class Forward(Protocol[LayoutT]):
+    """A model's forward pass over the flat tokens of one step, and over its own pool of blocks."""
+
+    block_size: int
+
+    def layout(self, spans: abc.Sequence[Span]) -> LayoutT: ...
+
+    def __call__(self, layout: LayoutT, ids: Tensor, keep: Tensor) -> Tensor:
+        """Logits [len(keep), vocabulary] after the flat tokens ``keep`` of ``ids`` [tokens]."""
+        ...
+
+
 class PagedModel:
-    """A ``StepModel``. Its caches must hang on the modules, and be reached by no other step."""
+    """A ``StepModel``. The pool of its forward pass must be reached by no other step."""
 
     def __init__(
         self,
-        model: PreTrainedModel,
+        device: torch.device,
         capacity: Capacity,
-        forward: PagedForward,
+        forward: Forward[Any],
         facts: abc.Mapping[str, str],
     ) -> None:
         self.capacity = capacity
-        self.device = model.device
+        self.device = device
         self.launch_ahead = self.device.type == "cuda"
         self._forward = forward
         self._facts = dict(facts)
@@ -59,7 +90,7 @@ class PagedModel:
     def describe(self) -> dict[str, str]:
         return dict(self._facts)
 
-    def _inputs(self, layout: StepLayout, chunks: abc.Sequence[Chunk]) -> Tensor:
+    def _inputs(self, layout: Layout, chunks: abc.Sequence[Chunk]) -> Tensor:
         ids = [0] * layout.tokens
         on_device: list[tuple[int, int]] = []
         for start, chunk in zip(layout.starts, chunks, strict=True):
@@ -74,7 +105,7 @@ class PagedModel:
         return inputs
 
 
-def _kept(layout: StepLayout, chunks: abc.Sequence[Chunk]) -> tuple[list[int], list[int]]:
+def _kept(layout: Layout, chunks: abc.Sequence[Chunk]) -> tuple[list[int], list[int]]:
     """The flat tokens whose logits are sampled from, and those whose logits score a target."""
     firsts = list(zip(layout.starts, chunks, strict=True))
     ends = [start + chunk.count - 1 for start, chunk in firsts if chunk.samples]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import abc
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +17,7 @@ from transformers import PreTrainedModel
 
 from models.step.attention import Recorder, attending
 from models.step.cache import LayerShape
-from models.step.paged import PagedForward
+from models.step.paged import Forward
 
 EAGER = "eager"
 LENGTHS = (24, 7)
@@ -61,7 +62,7 @@ def layers_objection(layers: abc.Sequence[LayerShape]) -> str:
 
 
 @torch.inference_mode()
-def disagreement(model: PreTrainedModel, forward: PagedForward, block_size: int) -> str:
+def disagreement(model: PreTrainedModel, forward: Forward[Any], block_size: int) -> str:
     """Empty if paged logits are the eager ones, else how far apart they are."""
     ids = _token_ids(model)
     ours = _paged_logits(forward, ids, _scatter(block_size))
@@ -106,7 +107,7 @@ def _scatter(block_size: int) -> list[tuple[int, ...]]:
 
 
 def _paged_logits(
-    forward: PagedForward, ids: list[Tensor], tables: list[tuple[int, ...]]
+    forward: Forward[Any], ids: list[Tensor], tables: list[tuple[int, ...]]
 ) -> list[dict[int, Tensor]]:
     """For each step, the logits of each of its sequences' tokens."""
     results = []

@@ -1,0 +1,1 @@
+"""The whole decoder stack of common architectures in C++, for CPUs."""

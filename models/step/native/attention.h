@@ -1,0 +1,140 @@
+// Attention over blocks of keys and values, for single new tokens and long chunks alike.
+//
+// A block is made of tiles of 16 positions. Of each tile and head the keys lie transposed,
+// [head_dim][16], so that 16 scores are summed side by side; the values follow as [16][head_dim].
+// Each query goes over its keys in one order, so it does not matter what shares its step or chunk.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "vector.h"
+
+#if defined(__AVX512F__)
+constexpr int kQueries = 6;  // that read a tile together
+#else
+constexpr int kQueries = 2;
+#endif
+
+// One layer's pool, seen through one sequence's block table.
+template <class T>
+struct Pages {
+  using Stored = typename T::Stored;
+  Stored* pool;
+  const int32_t* table;
+  int block_size, kv_heads, head_dim;
+
+  size_t half() const { return static_cast<size_t>(kLanes) * head_dim; }
+  Stored* keys(int position, int head) const {
+    const int block = table[position / block_size];
+    const size_t tile = static_cast<size_t>(block) * (block_size / kLanes) + position % block_size / kLanes;
+    return pool + (tile * kv_heads + head) * 2 * half();
+  }
+  Stored* values(int position, int head) const { return keys(position, head) + half(); }
+
+  void write(int position, int head, const float* key, const float* value) const {
+    Stored* column = keys(position, head) + position % kLanes;
+    Stored* row = values(position, head) + position % kLanes * head_dim;
+    for (int i = 0; i < head_dim; ++i) column[i * kLanes] = T::stored(key[i]);
+    for (int i = 0; i < head_dim; ++i) row[i] = T::stored(value[i]);
+  }
+};
+
+// A query, already scaled and rotated; it sees positions [first, end) of its sequence.
+struct Query {
+  const float* values;
+  float* out;
+  int first, end;
+};
+
+template <class T, int R, int N>
+inline void score(const Query* queries, const typename T::Stored* const* tiles, int head_dim, float* scores, int stride) {
+  Floats sums[R][N] = {};
+  for (int i = 0; i < head_dim; ++i) {
+    Floats keys[N];
+    for (int n = 0; n < N; ++n) keys[n] = T::read(tiles[n] + i * kLanes);
+#pragma GCC unroll 12
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 2
+      for (int n = 0; n < N; ++n) sums[r][n] += queries[r].values[i] * keys[n];
+  }
+  for (int r = 0; r < R; ++r)
+    for (int n = 0; n < N; ++n) store(scores + r * stride + n * kLanes, sums[r][n]);
+}
+
+// Scores to weights, in place; 0 where the query does not see. Returns their sum.
+inline float soften(const Query& query, float* scores, int start, int stop) {
+  const Ints lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  const auto seen = [&](int at) { return (lane + at >= query.first) & (lane + at < query.end); };
+  Floats top = floats(-INFINITY);
+  for (int at = start; at < stop; at += kLanes) {
+    const Floats s = seen(at) ? load<Floats>(scores + at - start) : floats(-INFINITY);
+    store(scores + at - start, s);
+    top = larger(s, top);
+  }
+  const float most = largest(top);
+  Floats total{};
+  for (int at = start; at < stop; at += kLanes) {
+    const Floats weight = exponential(load<Floats>(scores + at - start) - most);
+    store(scores + at - start, weight);
+    total += weight;
+  }
+  return sum(total);
+}
+
+template <class T, int R, int S>
+inline void mix(const Pages<T>& pages, int head, const Query* queries, const float* weights, int stride, const float* totals, int start, int stop, int column) {
+  Floats sums[R][S] = {};
+  for (int at = start; at < stop; at += kLanes) {
+    const auto* row = pages.values(at, head) + column;
+    for (int p = 0; p < kLanes && at + p < stop; ++p, row += pages.head_dim) {
+      Floats values[S];
+      for (int s = 0; s < S; ++s) values[s] = T::read(row + s * kLanes);
+#pragma GCC unroll 12
+      for (int r = 0; r < R; ++r) {
+        const float weight = weights[r * stride + at - start + p];
+#pragma GCC unroll 4
+        for (int s = 0; s < S; ++s) sums[r][s] += weight * values[s];
+      }
+    }
+  }
+  for (int r = 0; r < R; ++r)
+    for (int s = 0; s < S; ++s) store(queries[r].out + column + s * kLanes, sums[r][s] / totals[r]);
+}
+
+template <class T, int R>
+void attend_rows(const Pages<T>& pages, int head, const Query* queries) {
+  static thread_local std::vector<float> weights;
+  int start = queries[0].first, end = queries[0].end;
+  for (int r = 1; r < R; ++r) start = std::min(start, queries[r].first), end = std::max(end, queries[r].end);
+  start = start / kLanes * kLanes;
+  const int stride = (end - start + kLanes - 1) / kLanes * kLanes;
+  if (weights.size() < static_cast<size_t>(R) * stride) weights.resize(static_cast<size_t>(R) * stride);
+
+  int at = start;
+  for (; at + kLanes < end; at += 2 * kLanes) {
+    const typename T::Stored* tiles[] = {pages.keys(at, head), pages.keys(at + kLanes, head)};
+    score<T, R, 2>(queries, tiles, pages.head_dim, &weights[at - start], stride);
+  }
+  if (at < end) {
+    const typename T::Stored* tiles[] = {pages.keys(at, head)};
+    score<T, R, 1>(queries, tiles, pages.head_dim, &weights[at - start], stride);
+  }
+  float totals[R];
+  for (int r = 0; r < R; ++r) totals[r] = soften(queries[r], &weights[r * stride], start, start + stride);
+
+  int column = 0;
+  for (; column + 4 * kLanes <= pages.head_dim; column += 4 * kLanes)
+    mix<T, R, 4>(pages, head, queries, weights.data(), stride, totals, start, end, column);
+  for (; column < pages.head_dim; column += kLanes)
+    mix<T, R, 1>(pages, head, queries, weights.data(), stride, totals, start, end, column);
+}
+
+// At most kQueries queries of one sequence and key head.
+template <class T, int R = kQueries>
+void attend(const Pages<T>& pages, int head, const Query* queries, int count) {
+  if constexpr (R > 0) {
+    if (count == R) return attend_rows<T, R>(pages, head, queries);
+    attend<T, R - 1>(pages, head, queries, count);
+  }
+}

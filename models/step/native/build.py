@@ -1,0 +1,99 @@
+"""Compiles the library once a machine and version of its source, with the system's compiler."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import logging
+import os
+import platform
+import shutil
+import subprocess
+import time
+from functools import cache
+from pathlib import Path
+
+from filelock import FileLock
+
+from models.step.native.library import load
+
+log = logging.getLogger("stepserve")
+
+SOURCE = Path(__file__).parent
+THIS_MACHINE = "native"  # as compilers name the processor they run on
+FLAGS = (
+    *("-std=c++20", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"),
+    *("-fPIC", "-shared", "-pthread"),
+)
+COMPILERS = ("c++", "g++", "clang++")
+MOST_S = 300.0
+
+
+class NoNative(Exception):
+    """Why the native kernels cannot serve here."""
+
+
+@cache
+def library(processor: str = THIS_MACHINE) -> ctypes.CDLL:
+    """For this ``-march``. Raises NoNative if it cannot be compiled or loaded here."""
+    compiler = next(filter(None, map(shutil.which, _compilers())), None)
+    if compiler is None:
+        raise NoNative(f"no C++ compiler ({', '.join(_compilers())}) is installed")
+    try:
+        folder = _folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"step-{_fingerprint(compiler, processor)}.so"
+        with FileLock(path.with_suffix(".lock"), timeout=MOST_S):
+            if not path.exists():
+                _compile(compiler, processor, path)
+        return load(path)
+    except (OSError, TimeoutError) as error:
+        raise NoNative(f"{type(error).__name__}: {error}") from error
+
+
+def _compilers() -> tuple[str, ...]:
+    return (os.environ["CXX"],) if os.environ.get("CXX") else COMPILERS
+
+
+def _folder() -> Path:
+    return Path.home() / ".cache" / "stepserve" / "native"
+
+
+def _compile(compiler: str, processor: str, path: Path) -> None:
+    log.info("compiling the native kernels with %s, once", compiler)
+    started = time.perf_counter()
+    part = path.with_suffix(f".{os.getpid()}")
+    sources = map(str, sorted(SOURCE.glob("*.cpp")))
+    command = [compiler, *FLAGS, f"-march={processor}", "-o", str(part), *sources]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=MOST_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise NoNative(f"{compiler} took more than {MOST_S:.0f} s") from error
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if "error" in line] or ["no message"]
+        raise NoNative(f"{compiler} failed: {lines[0].strip()}")
+    part.replace(path)
+    log.info("compiled the native kernels in %.1f s", time.perf_counter() - started)
+
+
+def _fingerprint(compiler: str, processor: str) -> str:
+    """Of all that decides what the compiler makes: homes are shared, processors differ."""
+    digest = hashlib.sha256()
+    for path in sorted((*SOURCE.glob("*.h"), *SOURCE.glob("*.cpp"))):
+        digest.update(path.read_bytes())
+    version = subprocess.run(
+        [compiler, "--version"], capture_output=True, timeout=MOST_S, check=False
+    ).stdout
+    digest.update(version + " ".join((*FLAGS, processor, _processor())).encode())
+    return digest.hexdigest()[:16]
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.platform() + platform.processor()
+    kinds = ("model name", "flags", "Features", "CPU part")
+    return platform.machine() + "".join(
+        next((line for line in lines if line.startswith(kind)), "") for kind in kinds
+    )

@@ -1,0 +1,69 @@
+"""The compiled library: its C structures and functions, as ctypes sees them (stack.h)."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
+from pathlib import Path
+
+
+class Shape(Structure):
+    _fields_ = [
+        ("layers", c_int32),
+        ("hidden", c_int32),
+        ("heads", c_int32),
+        ("kv_heads", c_int32),
+        ("head_dim", c_int32),
+        ("rotary_dim", c_int32),
+        ("inner", c_int32),
+        ("vocab", c_int32),
+        ("gelu", c_int32),
+        ("int8", c_int32),
+        ("half_embedding", c_int32),
+        ("kv_format", c_int32),
+        ("block_size", c_int32),
+        ("epsilon", c_float),
+    ]
+
+
+WEIGHTS = ("norm", "q", "k", "v", "o", "inner_norm", "gate", "up", "down")
+BIASES = ("q_bias", "k_bias", "v_bias", "o_bias", "gate_bias", "up_bias", "down_bias")
+HEAD_NORMS = ("q_norm", "k_norm")
+
+
+class LayerWeights(Structure):
+    _fields_ = [
+        *((name, c_void_p) for name in (*WEIGHTS, *BIASES, *HEAD_NORMS)),
+        ("scale", c_float),
+        ("window", c_int32),
+    ]
+
+
+class Step(Structure):
+    _fields_ = [
+        ("ids", c_void_p),
+        ("spans", c_void_p),
+        ("tables", c_void_p),
+        ("keep", c_void_p),
+        ("logits", c_void_p),
+        ("tokens", c_int32),
+        ("sequences", c_int32),
+        ("kept", c_int32),
+    ]
+
+
+def load(path: Path) -> ctypes.CDLL:
+    """Raises OSError if the file is no library for this machine."""
+    library = ctypes.CDLL(str(path))
+    for name, result, arguments in (
+        ("stack_create", c_void_p, [POINTER(Shape), c_int32, c_void_p, c_void_p, c_void_p]),
+        ("stack_set_layer", None, [c_void_p, c_int32, POINTER(LayerWeights)]),
+        ("stack_set_head", None, [c_void_p, c_void_p, c_void_p, c_void_p]),
+        ("stack_allocate", None, [c_void_p, c_int32]),
+        ("stack_forward", None, [c_void_p, POINTER(Step)]),
+        ("stack_weight_bytes", c_int64, [c_void_p]),
+        ("stack_destroy", None, [c_void_p]),
+    ):
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library

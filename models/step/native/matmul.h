@@ -1,0 +1,194 @@
+// y[rows, n] = x[rows, k] * w[n, k]^T, with weights packed in panels of 32 outputs.
+//
+// Each output is summed over k in one order whatever the number of rows, so a row's result does not
+// depend on its neighbours, to the bit. A panel comes from memory once a step and is then read
+// from the core's own cache for all further rows.
+#pragma once
+
+#include <algorithm>
+
+#include "memory.h"
+#include "team.h"
+#include "vector.h"
+
+constexpr int kPanel = 2 * kLanes;
+constexpr int kGroup = 64;  // inputs that share a scale in 8 bit
+#if defined(__AVX512F__)
+constexpr int kTile = 12;     // rows of x whose sums fit the registers
+constexpr int kByteTile = 6;  // likewise, with the integer sums of a group beside them
+#else
+constexpr int kTile = 3;
+constexpr int kByteTile = 2;
+#endif
+
+inline int round_up(int value, int unit) { return (value + unit - 1) / unit * unit; }
+
+enum class Format : int { kFloat32, kBFloat16, kInt8 };
+
+// A weight [n, k] as the kernels read it.
+struct Matrix {
+  Format format = Format::kFloat32;
+  int n = 0, k = 0;
+  Memory weights;  // float [panel][k][32]; or u32 [panel][k][16]: two bfloat16; or u8 [panel][k/4][32][4]
+  Memory scales;   // int8: float [panel][k/64][32]
+  Memory bias;     // float [panels * 32], zeros if there is none
+
+  int panels() const { return round_up(n, kPanel) / kPanel; }
+  int groups() const { return round_up(k, kGroup) / kGroup; }
+  size_t bytes() const {
+    const size_t outputs = static_cast<size_t>(panels()) * kPanel;
+    if (format == Format::kInt8) return outputs * groups() * kGroup;
+    return outputs * k * (format == Format::kFloat32 ? 4 : 2);
+  }
+};
+
+// Rows of x: floats, and for 8-bit weights the same rounded to 8 bit, a scale each 64 of a row.
+struct Rows {
+  const float* values;
+  int stride;  // floats from row to row
+  const int8_t* bytes = nullptr;    // [row][groups * 64]
+  const float* scales = nullptr;    // [row][groups]
+  const int32_t* offsets = nullptr;  // [row][groups]: -128 times the sum of a group's bytes
+};
+
+// What weights are held as: the caller's float32 where nothing smaller holds the same numbers.
+Matrix pack(Team& team, const float* const* rows, int n, int k, const float* bias, bool int8);
+
+inline void quantise_row(const float* x, int k, int8_t* bytes, float* scales, int32_t* offsets) {
+  for (int g = 0; g * kGroup < k; ++g) {
+    float part[kGroup] = {};
+    std::memcpy(part, x + g * kGroup, sizeof(float) * std::min(kGroup, k - g * kGroup));
+    Floats top{};
+    for (int i = 0; i < kGroup; i += kLanes) top = larger(top, absolute(load<Floats>(part + i)));
+    const float most = largest(top);
+    const float inverse = most > 0 ? 127.0f / most : 0.0f;
+    Ints total{};
+    for (int i = 0; i < kGroup; i += kLanes) {
+      const Ints rounded = nearest(load<Floats>(part + i) * inverse);
+      total += rounded;
+      for (int lane = 0; lane < kLanes; ++lane)
+        bytes[g * kGroup + i + lane] = static_cast<int8_t>(rounded[lane]);
+    }
+    int32_t added = 0;
+    for (int lane = 0; lane < kLanes; ++lane) added += total[lane];
+    scales[g] = most / 127.0f;
+    offsets[g] = -128 * added;
+  }
+}
+
+// Adds to each lane the four products of its unsigned with its signed bytes.
+inline Ints dot4(Ints sum, Ints unsigned_bytes, int32_t signed_bytes) {
+#if defined(__AVX512VNNI__)
+  return (Ints)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)unsigned_bytes, _mm512_set1_epi32(signed_bytes));
+#elif defined(__AVXVNNI__)
+  const auto* u = reinterpret_cast<const __m256i*>(&unsigned_bytes);
+  auto* s = reinterpret_cast<__m256i*>(&sum);
+  for (int half = 0; half < 2; ++half)
+    s[half] = _mm256_dpbusd_avx_epi32(s[half], u[half], _mm256_set1_epi32(signed_bytes));
+  return sum;
+#else
+  for (int byte = 0; byte < 4; ++byte)
+    sum += (unsigned_bytes >> (8 * byte) & 0xff) * static_cast<int8_t>(signed_bytes >> (8 * byte));
+  return sum;
+#endif
+}
+
+template <int M>
+struct Sums {
+  Floats at[M][2];
+};
+
+template <int M>
+inline void multiply(const Matrix& w, int panel, const Rows& x, int row, Sums<M>& sums) {
+  const int k = w.k;
+  const float* a = x.values + static_cast<size_t>(row) * x.stride;
+  if (w.format == Format::kFloat32) {
+    const float* p = w.weights.as<float>() + static_cast<size_t>(panel) * k * kPanel;
+    for (int i = 0; i < k; ++i, p += kPanel) {
+      const Floats low = load<Floats>(p), high = load<Floats>(p + kLanes);
+#pragma GCC unroll 12
+      for (int m = 0; m < M; ++m) {
+        const float value = a[m * x.stride + i];
+        sums.at[m][0] += value * low;
+        sums.at[m][1] += value * high;
+      }
+    }
+  } else {
+    const uint32_t* p = w.weights.as<uint32_t>() + static_cast<size_t>(panel) * k * kLanes;
+    for (int i = 0; i < k; ++i, p += kLanes) {
+      const Ints both = load<Ints>(p);
+      const Floats low = as_floats(both << 16), high = as_floats(both & static_cast<int>(0xffff0000));
+#pragma GCC unroll 12
+      for (int m = 0; m < M; ++m) {
+        const float value = a[m * x.stride + i];
+        sums.at[m][0] += value * low;
+        sums.at[m][1] += value * high;
+      }
+    }
+  }
+}
+
+template <int M>
+inline void multiply_bytes(const Matrix& w, int panel, const Rows& x, int row, Sums<M>& sums) {
+  const int groups = w.groups(), stride = groups * kGroup;
+  const uint8_t* p = w.weights.as<uint8_t>() + static_cast<size_t>(panel) * stride * kPanel;
+  const float* scales = w.scales.as<float>() + static_cast<size_t>(panel) * groups * kPanel;
+  const int8_t* bytes = x.bytes + static_cast<size_t>(row) * stride;
+  for (int g = 0; g < groups; ++g, scales += kPanel) {
+    Ints parts[M][2];
+#pragma GCC unroll 12
+    for (int m = 0; m < M; ++m) parts[m][0] = parts[m][1] = ints(x.offsets[(row + m) * groups + g]);
+#pragma GCC unroll 4
+    for (int i = 0; i < kGroup; i += 4, p += 4 * kPanel) {
+      const Ints low = load<Ints>(p), high = load<Ints>(p + 4 * kLanes);
+#pragma GCC unroll 12
+      for (int m = 0; m < M; ++m) {
+        const int32_t four = load<int32_t>(bytes + m * stride + g * kGroup + i);
+        parts[m][0] = dot4(parts[m][0], low, four);
+        parts[m][1] = dot4(parts[m][1], high, four);
+      }
+    }
+    const Floats low = load<Floats>(scales), high = load<Floats>(scales + kLanes);
+#pragma GCC unroll 12
+    for (int m = 0; m < M; ++m) {
+      const float scale = x.scales[(row + m) * groups + g];
+      sums.at[m][0] += __builtin_convertvector(parts[m][0], Floats) * (low * scale);
+      sums.at[m][1] += __builtin_convertvector(parts[m][1], Floats) * (high * scale);
+    }
+  }
+}
+
+template <bool Bytes, int M, class Write>
+void tile(const Matrix& w, int panel, const Rows& x, int row, const Write& write) {
+  Sums<M> sums{};
+  if constexpr (Bytes)
+    multiply_bytes<M>(w, panel, x, row, sums);
+  else
+    multiply<M>(w, panel, x, row, sums);
+  const Floats low = load<Floats>(w.bias.as<float>() + panel * kPanel);
+  const Floats high = load<Floats>(w.bias.as<float>() + panel * kPanel + kLanes);
+  for (int m = 0; m < M; ++m) write(row + m, panel, sums.at[m][0] + low, sums.at[m][1] + high);
+}
+
+template <bool Bytes, int M, class Write>
+void tiles(const Matrix& w, int panel, const Rows& x, int row, int count, const Write& write) {
+  if constexpr (M > 0) {
+    for (; count >= M; count -= M, row += M) tile<Bytes, M>(w, panel, x, row, write);
+    if (count) tiles<Bytes, M - 1>(w, panel, x, row, count, write);
+  }
+}
+
+// Within team.run: `write(row, panel, low, high)` gets the 32 outputs of each panel and row.
+template <class Write>
+void matmul(Team& team, const Matrix& w, const Rows& x, int rows, const Write& write) {
+  constexpr int kBlock = 8 * kTile;  // rows that one member takes of a panel
+  const int blocks = (rows + kBlock - 1) / kBlock;
+  team.share(w.panels() * blocks, 1, [&](int item) {
+    const int panel = item / blocks, row = item % blocks * kBlock;
+    const int count = std::min(kBlock, rows - row);
+    if (w.format == Format::kInt8)
+      tiles<true, kByteTile>(w, panel, x, row, count, write);
+    else
+      tiles<false, kTile>(w, panel, x, row, count, write);
+  });
+}

@@ -1,0 +1,41 @@
+// Zeroed memory that takes pages when they are first written, large ones where there are any.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <utility>
+
+class Memory {
+ public:
+  Memory() = default;
+  explicit Memory(size_t bytes) : size_(bytes + kPage) {
+    place_ = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (place_ == MAP_FAILED) throw std::bad_alloc();
+    start_ = (reinterpret_cast<uintptr_t>(place_) + kPage - 1) / kPage * kPage;
+#if defined(MADV_HUGEPAGE)
+    madvise(reinterpret_cast<void*>(start_), bytes, MADV_HUGEPAGE);
+#endif
+  }
+  Memory(Memory&& other) noexcept { *this = std::move(other); }
+  Memory& operator=(Memory&& other) noexcept {
+    std::swap(place_, other.place_);
+    std::swap(size_, other.size_);
+    std::swap(start_, other.start_);
+    return *this;
+  }
+  ~Memory() {
+    if (place_) munmap(place_, size_);
+  }
+
+  template <class T>
+  T* as() const { return reinterpret_cast<T*>(start_); }
+
+ private:
+  static constexpr size_t kPage = 2 << 20;
+  void* place_ = nullptr;
+  size_t size_ = 0;
+  uintptr_t start_ = 0;
+};

@@ -1,0 +1,273 @@
+#include "stack.h"
+
+#include "attention.h"
+
+namespace {
+
+std::vector<float> copied(const float* from, int count) {
+  return from ? std::vector<float>(from, from + count) : std::vector<float>();
+}
+
+void add_rows(std::vector<const float*>& rows, const float* weight, int first, int count, int k) {
+  for (int i = first; i < first + count; ++i) rows.push_back(weight + static_cast<size_t>(i) * k);
+}
+
+void add_bias(std::vector<float>& biases, const float* bias, int first, int count) {
+  for (int i = first; i < first + count; ++i) biases.push_back(bias ? bias[i] : 0);
+}
+
+float root_mean_square(const float* x, int count, float epsilon) {
+  Floats squares{};
+  float rest = 0;
+  int i = 0;
+  for (; i + kLanes <= count; i += kLanes) squares += load<Floats>(x + i) * load<Floats>(x + i);
+  for (; i < count; ++i) rest += x[i] * x[i];
+  return std::sqrt((sum(squares) + rest) / count + epsilon);
+}
+
+}  // namespace
+
+Stack::Stack(const Shape& shape, int threads, const void* embedding, const float* cosines, const float* sines)
+    : shape_(shape), team_(threads), embedding_(embedding), cosines_(cosines), sines_(sines), layers_(shape.layers) {
+  const int attended = shape.heads * shape.head_dim;
+  x_.width = normed_.width = shape.hidden;
+  qkv_.width = attended + 2 * shape.kv_heads * shape.head_dim;
+  mixed_.width = attended;
+  inner_.width = shape.inner;
+}
+
+void Stack::set_layer(int index, const LayerWeights& w) {
+  const int hidden = shape_.hidden, q = shape_.heads * shape_.head_dim, kv = shape_.kv_heads * shape_.head_dim;
+  Layer& layer = layers_[index];
+  layer.norm = copied(w.norm, hidden);
+  layer.inner_norm = copied(w.inner_norm, hidden);
+  layer.q_norm = copied(w.q_norm, shape_.head_dim);
+  layer.k_norm = copied(w.k_norm, shape_.head_dim);
+  layer.scale = w.scale;
+  layer.window = w.window;
+
+  std::vector<const float*> rows;
+  std::vector<float> biases;
+  const auto packed = [&](int k) {
+    Matrix matrix = pack(team_, rows.data(), static_cast<int>(rows.size()), k, biases.data(), shape_.int8);
+    rows.clear(), biases.clear();
+    return matrix;
+  };
+  const auto add = [&](const float* weight, const float* bias, int first, int count, int k) {
+    add_rows(rows, weight, first, count, k);
+    add_bias(biases, bias, first, count);
+  };
+  add(w.q, w.q_bias, 0, q, hidden), add(w.k, w.k_bias, 0, kv, hidden), add(w.v, w.v_bias, 0, kv, hidden);
+  layer.qkv = packed(hidden);
+  add(w.o, w.o_bias, 0, hidden, q);
+  layer.o = packed(q);
+  for (int first = 0; first < shape_.inner; first += kLanes) {  // a panel holds both of the same outputs
+    add(w.gate, w.gate_bias, first, kLanes, hidden);
+    add(w.up, w.up_bias, first, kLanes, hidden);
+  }
+  layer.gate_up = packed(hidden);
+  add(w.down, w.down_bias, 0, hidden, shape_.inner);
+  layer.down = packed(shape_.inner);
+}
+
+void Stack::set_head(const float* norm, const float* weight, const float* bias) {
+  norm_ = copied(norm, shape_.hidden);
+  std::vector<const float*> rows;
+  add_rows(rows, weight, 0, shape_.vocab, shape_.hidden);
+  head_ = pack(team_, rows.data(), shape_.vocab, shape_.hidden, bias, shape_.int8);
+}
+
+void Stack::allocate(int blocks) {
+  const size_t numbers = static_cast<size_t>(blocks) * shape_.block_size * shape_.kv_heads * shape_.head_dim * 2;
+  for (Layer& layer : layers_) layer.pool = Memory(numbers * (shape_.kv_format == 0 ? 4 : 2));
+}
+
+size_t Stack::weight_bytes() const {
+  size_t bytes = head_.bytes();
+  for (const Layer& layer : layers_)
+    bytes += layer.qkv.bytes() + layer.o.bytes() + layer.gate_up.bytes() + layer.down.bytes();
+  return bytes;
+}
+
+void Stack::reserve(int rows) {
+  for (Buffer* buffer : {&x_, &normed_, &qkv_, &mixed_, &inner_}) {
+    buffer->stride = round_up(buffer->width, kPanel);
+    const size_t size = static_cast<size_t>(rows) * buffer->stride;
+    if (buffer->values.size() < size) buffer->values.resize(size);
+    if (!shape_.int8) continue;
+    const int groups = round_up(buffer->width, kGroup) / kGroup;
+    if (buffer->scales.size() >= static_cast<size_t>(rows) * groups) continue;
+    buffer->bytes.resize(static_cast<size_t>(rows) * groups * kGroup);
+    buffer->scales.resize(static_cast<size_t>(rows) * groups);
+    buffer->offsets.resize(static_cast<size_t>(rows) * groups);
+  }
+}
+
+// Which span each token is of, and the attention's work: at most kQueries queries of a key head.
+void Stack::plan(const Step& step) {
+  span_of_.resize(step.tokens);
+  works_.clear();
+  const int shared = shape_.heads / shape_.kv_heads;
+  for (int s = 0; s < step.sequences; ++s) {
+    const Span& span = step.spans[s];
+    std::fill_n(span_of_.begin() + span.flat, span.count, s);
+    for (int head = 0; head < shape_.kv_heads; ++head)
+      for (int row = 0; row < span.count * shared; row += kQueries) works_.push_back({s, head, row});
+  }
+}
+
+void Stack::embed(int row, int32_t id) {
+  const size_t start = static_cast<size_t>(id) * shape_.hidden;
+  float* to = x_.row(row);
+  if (!shape_.half_embedding) {
+    std::memcpy(to, static_cast<const float*>(embedding_) + start, sizeof(float) * shape_.hidden);
+    return;
+  }
+  const uint16_t* from = static_cast<const uint16_t*>(embedding_) + start;
+  for (int i = 0; i < shape_.hidden; ++i) {
+    const uint32_t bits = static_cast<uint32_t>(from[i]) << 16;
+    std::memcpy(to + i, &bits, sizeof bits);
+  }
+}
+
+Rows Stack::rows_of(const Buffer& buffer) const {
+  return {buffer.values.data(), buffer.stride, buffer.bytes.data(), buffer.scales.data(), buffer.offsets.data()};
+}
+
+void Stack::quantise(Buffer& buffer, int row) {
+  if (!shape_.int8) return;
+  const size_t groups = round_up(buffer.width, kGroup) / kGroup;
+  quantise_row(buffer.row(row), buffer.width, &buffer.bytes[row * groups * kGroup], &buffer.scales[row * groups],
+               &buffer.offsets[row * groups]);
+}
+
+void Stack::quantise_all(Buffer& buffer, int rows) {
+  if (shape_.int8) team_.share(rows, 1, [&](int row) { quantise(buffer, row); });
+}
+
+void Stack::normalise(const std::vector<float>& weight, int row, const float* from) {
+  const float scale = 1 / root_mean_square(from, shape_.hidden, shape_.epsilon);
+  float* to = normed_.row(row);
+  for (int i = 0; i < shape_.hidden; ++i) to[i] = weight[i] * (from[i] * scale);
+  quantise(normed_, row);
+}
+
+void Stack::rotate(float* head, const float* norm, int position, float scale) const {
+  if (norm) {
+    const float inverse = 1 / root_mean_square(head, shape_.head_dim, shape_.epsilon);
+    for (int i = 0; i < shape_.head_dim; ++i) head[i] = norm[i] * (head[i] * inverse);
+  }
+  const int half = shape_.rotary_dim / 2;
+  const float* cosine = cosines_ + static_cast<size_t>(position) * half;
+  const float* sine = sines_ + static_cast<size_t>(position) * half;
+  for (int i = 0; i < half; ++i) {
+    const float low = head[i], high = head[i + half];
+    head[i] = low * cosine[i] - high * sine[i];
+    head[i + half] = high * cosine[i] + low * sine[i];
+  }
+  if (scale != 1)
+    for (int i = 0; i < shape_.head_dim; ++i) head[i] *= scale;
+}
+
+// Queries stay where they are, rotated and scaled; keys and values go to their block.
+template <class T>
+void Stack::place(const Layer& layer, const Step& step, int row) {
+  const Span& span = step.spans[span_of_[row]];
+  const int dim = shape_.head_dim, position = span.start + row - span.flat;
+  float* query = qkv_.row(row);
+  float* key = query + shape_.heads * dim;
+  const float* value = key + shape_.kv_heads * dim;
+  const float* q_norm = layer.q_norm.empty() ? nullptr : layer.q_norm.data();
+  const float* k_norm = layer.k_norm.empty() ? nullptr : layer.k_norm.data();
+  for (int head = 0; head < shape_.heads; ++head) rotate(query + head * dim, q_norm, position, layer.scale);
+  const Pages<T> pages{layer.pool.as<typename T::Stored>(), step.tables + span.table, shape_.block_size, shape_.kv_heads, dim};
+  for (int head = 0; head < shape_.kv_heads; ++head) {
+    rotate(key + head * dim, k_norm, position, 1);
+    pages.write(position, head, key + head * dim, value + head * dim);
+  }
+}
+
+template <class T>
+void Stack::attend_to(const Layer& layer, const Step& step, const Work& work) {
+  const Span& span = step.spans[work.span];
+  const int dim = shape_.head_dim, shared = shape_.heads / shape_.kv_heads;
+  const int count = std::min(kQueries, span.count * shared - work.row);
+  Query queries[kQueries];
+  for (int i = 0; i < count; ++i) {
+    const int token = (work.row + i) / shared, head = work.head * shared + (work.row + i) % shared;
+    const int end = span.start + token + 1;
+    const int first = layer.window ? std::max(0, end - layer.window) : 0;
+    queries[i] = {qkv_.row(span.flat + token) + head * dim, mixed_.row(span.flat + token) + head * dim, first, end};
+  }
+  const Pages<T> pages{layer.pool.as<typename T::Stored>(), step.tables + span.table, shape_.block_size, shape_.kv_heads, dim};
+  attend(pages, work.head, queries, count);
+}
+
+void Stack::run_layer(Layer& layer, const Step& step) {
+  const auto into = [](Buffer& buffer) {
+    return [&buffer](int row, int panel, Floats low, Floats high) {
+      store(buffer.row(row) + panel * kPanel, low);
+      store(buffer.row(row) + panel * kPanel + kLanes, high);
+    };
+  };
+  const auto onto = [](Buffer& buffer) {
+    return [&buffer](int row, int panel, Floats low, Floats high) {
+      float* to = buffer.row(row) + panel * kPanel;
+      store(to, load<Floats>(to) + low);
+      store(to + kLanes, load<Floats>(to + kLanes) + high);
+    };
+  };
+  const auto gated = [this](int row, int panel, Floats gate, Floats up) {
+    store(inner_.row(row) + panel * kLanes, (shape_.gelu ? gelu_tanh(gate) : silu(gate)) * up);
+  };
+  const auto in_format = [this](auto work) {
+    if (shape_.kv_format == 0) work(Float32{});
+    else if (shape_.kv_format == 1) work(BFloat16{});
+    else work(Float16{});
+  };
+
+  team_.share(step.tokens, 1, [&](int row) { normalise(layer.norm, row, x_.row(row)); });
+  matmul(team_, layer.qkv, rows_of(normed_), step.tokens, into(qkv_));
+  in_format([&](auto format) {
+    using T = decltype(format);
+    team_.share(step.tokens, 1, [&](int row) { place<T>(layer, step, row); });
+    team_.share(static_cast<int>(works_.size()), 1, [&](int i) { attend_to<T>(layer, step, works_[i]); });
+  });
+  quantise_all(mixed_, step.tokens);
+  matmul(team_, layer.o, rows_of(mixed_), step.tokens, onto(x_));
+  team_.share(step.tokens, 1, [&](int row) { normalise(layer.inner_norm, row, x_.row(row)); });
+  matmul(team_, layer.gate_up, rows_of(normed_), step.tokens, gated);
+  quantise_all(inner_, step.tokens);
+  matmul(team_, layer.down, rows_of(inner_), step.tokens, onto(x_));
+}
+
+void Stack::forward(const Step& step) {
+  reserve(std::max(step.tokens, step.kept));
+  plan(step);
+  const auto logits = [&](int row, int panel, Floats low, Floats high) {
+    float* to = step.logits + static_cast<size_t>(row) * shape_.vocab + panel * kPanel;
+    const Floats both[] = {low, high};
+    std::memcpy(to, both, sizeof(float) * std::min(kPanel, shape_.vocab - panel * kPanel));
+  };
+  team_.run([&] {
+    team_.share(step.tokens, 1, [&](int row) { embed(row, step.ids[row]); });
+    for (Layer& layer : layers_) run_layer(layer, step);
+    team_.share(step.kept, 1, [&](int i) { normalise(norm_, i, x_.row(step.keep[i])); });
+    matmul(team_, head_, rows_of(normed_), step.kept, logits);
+  });
+}
+
+extern "C" {
+
+Stack* stack_create(const Shape* shape, int threads, const void* embedding, const float* cosines, const float* sines) {
+  return new Stack(*shape, threads, embedding, cosines, sines);
+}
+void stack_set_layer(Stack* stack, int index, const LayerWeights* weights) { stack->set_layer(index, *weights); }
+void stack_set_head(Stack* stack, const float* norm, const float* weight, const float* bias) {
+  stack->set_head(norm, weight, bias);
+}
+void stack_allocate(Stack* stack, int blocks) { stack->allocate(blocks); }
+void stack_forward(Stack* stack, const Step* step) { stack->forward(*step); }
+int64_t stack_weight_bytes(const Stack* stack) { return static_cast<int64_t>(stack->weight_bytes()); }
+void stack_destroy(Stack* stack) { delete stack; }
+}

@@ -1,0 +1,103 @@
+// A decoder-only transformer of the common shape, as one pass over all tokens of a step.
+//
+// x += o(attention(rope(qkv(norm(x))))); x += down(act(gate(norm(x))) * up(norm(x))); then the head.
+#pragma once
+
+#include <vector>
+
+#include "matmul.h"
+
+extern "C" {
+
+struct Shape {
+  int32_t layers, hidden, heads, kv_heads, head_dim, rotary_dim, inner, vocab;
+  int32_t gelu;      // of the gate: 0 is silu, 1 is gelu by tanh
+  int32_t int8;      // 1: weights of matrices in 8 bit
+  int32_t half_embedding;  // 1: the embedding is bfloat16, else float32
+  int32_t kv_format;       // 0 float32, 1 bfloat16, 2 float16
+  int32_t block_size;
+  float epsilon;
+};
+
+// Row-major float32; a null bias or norm is absent. They are copied.
+struct LayerWeights {
+  const float *norm, *q, *k, *v, *o, *inner_norm, *gate, *up, *down;
+  const float *q_bias, *k_bias, *v_bias, *o_bias, *gate_bias, *up_bias, *down_bias;
+  const float *q_norm, *k_norm;
+  float scale;     // of the scores
+  int32_t window;  // a query sees the last so many keys; 0: all
+};
+
+// `count` tokens of one sequence from position `start`; its blocks from `table` of the step's.
+struct Span {
+  int32_t flat, start, count, table;
+};
+
+struct Step {
+  const int32_t* ids;
+  const Span* spans;
+  const int32_t* tables;
+  const int32_t* keep;  // flat tokens whose logits are wanted
+  float* logits;        // [kept, vocab]
+  int32_t tokens, sequences, kept;
+};
+}
+
+struct Layer {
+  Matrix qkv, o, gate_up, down;
+  std::vector<float> norm, inner_norm, q_norm, k_norm;
+  float scale;
+  int window;
+  Memory pool;
+};
+
+class Stack {
+ public:
+  // `embedding` [tokens, hidden] and the tables [positions, rotary_dim / 2] must outlive it.
+  Stack(const Shape& shape, int threads, const void* embedding, const float* cosines, const float* sines);
+  void set_layer(int index, const LayerWeights& weights);
+  void set_head(const float* norm, const float* weight, const float* bias);
+  void allocate(int blocks);
+  void forward(const Step& step);
+  // Bytes of all weights that a step reads.
+  size_t weight_bytes() const;
+
+ private:
+  struct Work {
+    int span, head, row;
+  };
+  // Floats of a row, and the same in 8 bit where the weights are.
+  struct Buffer {
+    std::vector<float> values;
+    std::vector<int8_t> bytes;
+    std::vector<float> scales;
+    std::vector<int32_t> offsets;
+    int width = 0, stride = 0;
+    float* row(int i) { return values.data() + static_cast<size_t>(i) * stride; }
+  };
+
+  void embed(int row, int32_t id);
+  void reserve(int rows);
+  void plan(const Step& step);
+  void normalise(const std::vector<float>& weight, int row, const float* from);
+  void quantise(Buffer& buffer, int row);
+  void quantise_all(Buffer& buffer, int rows);
+  Rows rows_of(const Buffer& buffer) const;
+  void run_layer(Layer& layer, const Step& step);
+  void rotate(float* head, const float* norm, int position, float scale) const;
+  template <class T>
+  void place(const Layer& layer, const Step& step, int row);
+  template <class T>
+  void attend_to(const Layer& layer, const Step& step, const Work& work);
+
+  Shape shape_;
+  Team team_;
+  const void* embedding_;
+  const float *cosines_, *sines_;
+  std::vector<Layer> layers_;
+  std::vector<float> norm_;
+  Matrix head_;
+  Buffer x_, normed_, qkv_, mixed_, inner_;
+  std::vector<int> span_of_;  // by flat token
+  std::vector<Work> works_;
+};

@@ -1,0 +1,137 @@
+"""The compiled stack of one model: its weights packed, its pool of blocks, its steps."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+
+import torch
+from torch import Tensor, nn
+
+from models.step.native.blueprint import (
+    Blueprint,
+    LayerParts,
+    embeddings,
+    norm_weight,
+    rotary_tables,
+)
+from models.step.native.build import THIS_MACHINE, library
+from models.step.native.library import LayerWeights, Shape, Step
+
+KV_FORMATS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+
+
+class Stack:
+    """Holds copies of all weights: the model's own may go once it is made.
+
+    Matrices are held in bfloat16 where that loses nothing, else in float32; with ``int8`` as
+    bytes, a scale for each 64 inputs of an output. Computes in float32. For one thread at a time.
+    """
+
+    def __init__(
+        self,
+        blueprint: Blueprint,
+        *,
+        threads: int,
+        positions: int,
+        block_size: int,
+        kv_dtype: torch.dtype,
+        int8: bool,
+        processor: str = THIS_MACHINE,
+    ) -> None:
+        """``positions`` is the longest sequence. Raises NoNative if there is no library."""
+        self._library = library(processor)
+        self.vocab = blueprint.vocab
+        self._embedding = embeddings(blueprint.embedding)
+        self._cosines, self._sines = rotary_tables(blueprint.rotary, positions)
+        shape = Shape(
+            layers=len(blueprint.layers),
+            hidden=blueprint.hidden,
+            heads=blueprint.heads,
+            kv_heads=blueprint.kv_heads,
+            head_dim=blueprint.head_dim,
+            rotary_dim=2 * self._cosines.shape[1],
+            inner=blueprint.inner,
+            vocab=blueprint.vocab,
+            gelu=blueprint.gelu,
+            int8=int8,
+            half_embedding=self._embedding.dtype == torch.bfloat16,
+            kv_format=KV_FORMATS[kv_dtype],
+            block_size=block_size,
+            epsilon=blueprint.epsilon,
+        )
+        self._handle = self._library.stack_create(
+            shape,
+            threads,
+            self._embedding.data_ptr(),
+            self._cosines.data_ptr(),
+            self._sines.data_ptr(),
+        )
+        self.close = weakref.finalize(self, self._library.stack_destroy, self._handle)
+        for index, layer in enumerate(blueprint.layers):
+            self._set_layer(index, layer, blueprint)
+        self._set_head(blueprint)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Of all matrices: what a step reads at least."""
+        size: int = self._library.stack_weight_bytes(self._handle)
+        return size
+
+    def allocate(self, blocks: int) -> None:
+        """A pool of zeros for all layers; pages are taken when they are first written."""
+        self._library.stack_allocate(self._handle, blocks)
+
+    def forward(self, ids: Tensor, spans: Tensor, tables: Tensor, keep: Tensor) -> Tensor:
+        """Logits [len(keep), vocab] after the flat tokens ``keep``.
+
+        All int32: ``ids`` [tokens], ``spans`` [sequences, 4] of first flat token, first position,
+        count and first place in ``tables``, which holds the blocks of all sequences.
+        Raises IndexError for ids beyond the vocabulary.
+        """
+        if int(ids.max()) >= len(self._embedding) or int(ids.min()) < 0:
+            raise IndexError(f"a token id is not within the {len(self._embedding)} of the model")
+        logits = torch.empty(len(keep), self.vocab)
+        step = Step(
+            ids=ids.data_ptr(),
+            spans=spans.data_ptr(),
+            tables=tables.data_ptr(),
+            keep=keep.data_ptr(),
+            logits=logits.data_ptr(),
+            tokens=len(ids),
+            sequences=len(spans),
+            kept=len(keep),
+        )
+        self._library.stack_forward(self._handle, ctypes.byref(step))
+        return logits
+
+    def _set_layer(self, index: int, layer: LayerParts, blueprint: Blueprint) -> None:
+        held = _LayerTensors(layer, blueprint)
+        self._library.stack_set_layer(self._handle, index, ctypes.byref(held.weights))
+
+    def _set_head(self, blueprint: Blueprint) -> None:
+        norm = norm_weight(blueprint.norm, blueprint.hidden, blueprint.epsilon)
+        weight, bias = _floats(blueprint.head.weight), _floats(blueprint.head.bias)
+        assert weight is not None
+        self._library.stack_set_head(
+            self._handle, norm.data_ptr(), weight.data_ptr(), bias and bias.data_ptr()
+        )
+
+
+class _LayerTensors:
+    """One layer's weights as float32, alive for as long as the library reads them."""
+
+    def __init__(self, layer: LayerParts, blueprint: Blueprint) -> None:
+        self._held: dict[str, Tensor | None] = {}
+        for name, linear in layer.linears.items():
+            self._held[name] = _floats(linear.weight)
+            self._held[f"{name}_bias"] = _floats(linear.bias)
+        for name, norm in layer.norms.items():
+            size = blueprint.head_dim if name in ("q_norm", "k_norm") else blueprint.hidden
+            self._held[name] = norm_weight(norm, size, blueprint.epsilon)
+        pointers = {name: None if t is None else t.data_ptr() for name, t in self._held.items()}
+        self.weights = LayerWeights(**pointers, scale=layer.scale, window=layer.window)
+
+
+def _floats(parameter: nn.Parameter | Tensor | None) -> Tensor | None:
+    return None if parameter is None else parameter.detach().float().contiguous()

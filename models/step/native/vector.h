@@ -1,0 +1,111 @@
+// Sixteen numbers at a time, in the compiler's own vectors: any processor's, whatever its width.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+constexpr int kLanes = 16;
+
+using Floats = float __attribute__((vector_size(64)));
+using Ints = int32_t __attribute__((vector_size(64)));
+using Half16 = uint16_t __attribute__((vector_size(32)));
+
+template <class T>
+inline T load(const void* from) {
+  T value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+
+template <class T>
+inline void store(void* to, T value) {
+  std::memcpy(to, &value, sizeof value);
+}
+
+inline Floats floats(float value) { return value - Floats{}; }
+inline Ints ints(int32_t value) { return value - Ints{}; }
+inline Floats as_floats(Ints bits) { return (Floats)bits; }
+inline Ints as_ints(Floats value) { return (Ints)value; }
+inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
+inline Floats absolute(Floats a) { return as_floats(as_ints(a) & 0x7fffffff); }
+
+inline float sum(Floats v) {
+  float total = 0;
+  for (int width = kLanes / 2; width; width /= 2)
+    for (int i = 0; i < width; ++i) v[i] += v[i + width];
+  return total + v[0];
+}
+
+inline float largest(Floats v) {
+  for (int width = kLanes / 2; width; width /= 2)
+    for (int i = 0; i < width; ++i) v[i] = v[i] > v[i + width] ? v[i] : v[i + width];
+  return v[0];
+}
+
+// Rounds to the nearest integer, |x| < 2^22.
+inline Ints nearest(Floats x) {
+  const Floats magic = floats(12582912.0f);
+  return as_ints(x + magic) - as_ints(magic);
+}
+
+// e^x to two units in the last place; 0 below -87, and no larger than e^88.
+inline Floats exponential(Floats x) {
+  const Floats clamped = x < -87.0f ? floats(-87.0f) : x > 88.0f ? floats(88.0f) : x;
+  const Ints power = nearest(clamped * 1.44269504f);
+  const Floats whole = __builtin_convertvector(power, Floats);
+  const Floats r = clamped - whole * 0.693359375f + whole * 2.12194440e-4f;
+  Floats p = floats(1.0f / 5040);
+  for (float term : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) p = p * r + term;
+  const Floats result = p * as_floats((power + 127) << 23);
+  return x < -87.0f ? Floats{} : result;
+}
+
+inline Floats silu(Floats x) { return x / (1.0f + exponential(-x)); }
+
+inline Floats gelu_tanh(Floats x) {
+  const Floats inner = 1.5957691216f * (x + 0.044715f * x * x * x);  // 2 * sqrt(2 / pi)
+  return x / (1.0f + exponential(-inner));
+}
+
+// How keys and values are stored, and read as floats.
+struct Float32 {
+  using Stored = float;
+  static Floats read(const float* from) { return load<Floats>(from); }
+  static float stored(float value) { return value; }
+};
+
+struct BFloat16 {
+  using Stored = uint16_t;
+  static Floats read(const uint16_t* from) {
+    return as_floats(__builtin_convertvector(load<Half16>(from), Ints) << 16);
+  }
+  static uint16_t stored(float value) {  // to the nearest, ties to even
+    uint32_t bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    if ((bits & 0x7fffffff) > 0x7f800000) return static_cast<uint16_t>(bits >> 16 | 0x40);
+    return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+  }
+};
+
+struct Float16 {
+  using Stored = uint16_t;
+  static Floats read(const uint16_t* from) {
+#if defined(__AVX512F__)
+    return (Floats)_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+#else
+    Floats value;
+    for (int i = 0; i < kLanes; ++i) value[i] = static_cast<float>(load<_Float16>(from + i));
+    return value;
+#endif
+  }
+  static uint16_t stored(float value) {
+    const float bounded = value > 65504 ? 65504 : value < -65504 ? -65504 : value;
+    const auto half = static_cast<_Float16>(bounded);
+    return load<uint16_t>(&half);
+  }
+};

@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import platform
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from models.step.attention import PAGED
+from models.step.native.blueprint import read
+from models.step.native.build import NoNative
+from models.step.native.forward import NativeForward
+from models.step.native.stack import Stack
+from models.step.probe import ProbeSpan, disagreement, record
+from tests.models.step.tiny import VOCAB, tiny
+
+BLOCK = 16
+FITTING: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 80, "head_dim": 16}
+KNOWN: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama": ("llama", {}),
+    "llama with biases": ("llama", {"attention_bias": True, "mlp_bias": True}),
+    "llama with scaled rotations": (
+        "llama",
+        {
+            "rope_parameters": {
+                "rope_type": "llama3",
+                "rope_theta": 10000.0,
+                "factor": 8.0,
+                "low_freq_factor": 1.0,
+                "high_freq_factor": 4.0,
+                "original_max_position_embeddings": 32,
+            }
+        },
+    ),
+    "as many key heads as heads": ("llama", {"num_key_value_heads": 4}),
+    "one key head": ("llama", {"num_key_value_heads": 1, "num_attention_heads": 8}),
+    "wide heads": ("llama", {"head_dim": 80}),
+    "qwen2": ("qwen2", {}),
+    "qwen3": ("qwen3", {}),
+    "mistral with a window": ("mistral", {"sliding_window": 5}),
+    "tied": ("llama", {"tie_word_embeddings": True}),
+}
+
+
+def stack_of(model: PreTrainedModel, **changes: Any) -> Stack:
+    model.set_attn_implementation(PAGED)
+    wishes: dict[str, Any] = {"threads": 2, "kv_dtype": torch.float32, "int8": False, **changes}
+    blueprint = read(model, record(model).options)
+    stack = Stack(blueprint, positions=128, block_size=BLOCK, **wishes)
+    stack.allocate(32)
+    return stack
+
+
+def forward_of(model: PreTrainedModel, **changes: Any) -> NativeForward:
+    return NativeForward(stack_of(model, **changes), BLOCK)
+
+
+def logits_of(forward: NativeForward, *chunks: tuple[int, list[int], tuple[int, ...]]) -> Tensor:
+    """All logits of one step over (start, ids, blocks)."""
+    layout = forward.layout([ProbeSpan(start, len(ids), blocks) for start, ids, blocks in chunks])
+    ids = torch.tensor([id for _, ids, _ in chunks for id in ids])
+    return forward(layout, ids, torch.arange(layout.tokens))
+
+
+def prompt(length: int, seed: int = 0) -> list[int]:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(3, VOCAB, (length,), generator=generator).tolist()
+
+
+@pytest.mark.parametrize("kind", KNOWN)
+def test_its_logits_are_the_models_own(kind: str) -> None:
+    model_type, changes = KNOWN[kind]
+    model = tiny(model_type, **{**FITTING, **changes})
+    assert disagreement(model, forward_of(model), BLOCK) == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "least", "most"),
+    [
+        ({"kv_dtype": torch.float16}, 1e-5, 1e-2),
+        ({"kv_dtype": torch.bfloat16}, 1e-4, 5e-2),
+        ({"int8": True}, 1e-3, 5e-2),
+    ],
+)
+def test_rounding_costs_little(changes: dict[str, Any], least: float, most: float) -> None:
+    model = tiny("llama", **FITTING, initializer_range=0.1)
+    chunk = (0, prompt(60), (1, 7, 3, 0))
+    exact = logits_of(forward_of(model), chunk)
+    error = (logits_of(forward_of(model, **changes), chunk) - exact).norm() / exact.norm()
+    assert least < error < most
+
+
+def test_weights_of_bfloat16_are_held_so_and_lose_nothing() -> None:
+    model = tiny("llama", **FITTING)
+    whole = stack_of(model).weight_bytes
+    for parameter in model.parameters():
+        parameter.data = parameter.data.bfloat16().float()
+    assert stack_of(model).weight_bytes * 2 == whole
+    assert disagreement(model, forward_of(model), BLOCK) == ""
+
+
+@pytest.mark.parametrize("int8", [False, True])
+@pytest.mark.parametrize("window", [None, 20])
+def test_a_row_is_the_same_to_the_bit_whatever_it_shares_a_step_with(
+    int8: bool, window: int | None
+) -> None:
+    model = tiny("mistral", **FITTING, sliding_window=window)
+    forward = forward_of(model, int8=int8)
+    ids, mine, theirs = prompt(70), (3, 9, 1, 30, 5), (2, 4, 6)
+    whole = logits_of(forward, (0, ids, mine))
+    parts = []
+    for start, count, neighbours in ((0, 33, 1), (33, 1, 0), (34, 30, 40), (64, 6, 2)):
+        chunk = (start, ids[start : start + count], mine)
+        beside = [(0, prompt(neighbours, 1), theirs)] if neighbours else []
+        parts.append(logits_of(forward, *beside, chunk)[neighbours:])
+    assert torch.equal(torch.cat(parts), whole)
+
+
+def test_what_a_block_held_before_does_not_matter() -> None:
+    forward = forward_of(tiny("llama", **FITTING))
+    expected = logits_of(forward, (0, prompt(20), (0, 1)))
+    logits_of(forward, (0, prompt(32, 2), (1, 0)))
+    assert torch.equal(logits_of(forward, (0, prompt(20), (0, 1))), expected)
+
+
+def test_ids_beyond_the_vocabulary_are_an_error() -> None:
+    forward = forward_of(tiny("llama", **FITTING))
+    for id in (VOCAB, -1):
+        with pytest.raises(IndexError, match=f"within the {VOCAB}"):
+            logits_of(forward, (0, [5, id], (0,)))
+
+
+@pytest.mark.parametrize(
+    ("model_type", "changes", "reason"),
+    [
+        ("gpt2", {}, "no stack"),
+        ("olmo2", {}, "other parts"),
+        ("gemma2", {}, "caps"),
+        ("llama", {"hidden_act": "relu"}, "activation is relu"),
+        ("llama", {"head_dim": 8}, "heads of 8"),
+        ("llama", {"intermediate_size": 72}, "layers of 72"),
+    ],
+)
+def test_other_models_are_refused(model_type: str, changes: dict[str, Any], reason: str) -> None:
+    model = tiny(model_type, **{**FITTING, **changes})
+    with pytest.raises(NoNative, match=reason):
+        stack_of(model)
+
+
+def test_what_only_looks_like_a_known_stack_is_found_out() -> None:
+    """Granite has the same parts, and multiplies between them."""
+    model = tiny("granite", **FITTING, residual_multiplier=0.5, attention_multiplier=0.3)
+    assert "differ" in disagreement(model, forward_of(model), BLOCK)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names processors of this kind")
+@pytest.mark.parametrize("processor", ["x86-64", "haswell"])
+def test_older_processors_compute_the_same(processor: str) -> None:
+    """Compiled without the instructions that this machine may have; the slowest has none."""
+    model = tiny("qwen3", **FITTING)
+    assert disagreement(model, forward_of(model, processor=processor), BLOCK) == ""
+    chunk = (0, prompt(40), (1, 7, 3))
+    for changes in ({"int8": True}, {"kv_dtype": torch.float16}, {"kv_dtype": torch.bfloat16}):
+        here = logits_of(forward_of(model, **changes), chunk)
+        there = logits_of(forward_of(model, processor=processor, **changes), chunk)
+        assert (there - here).norm() / here.norm() < 0.02
+
+
+@pytest.mark.parametrize("threads", [1, 5])
+def test_any_number_of_threads_gives_the_same_bits(threads: int) -> None:
+    model = tiny("llama", **FITTING)
+    chunk = (0, prompt(40), (1, 7, 3))
+    expected = logits_of(forward_of(model), chunk)
+    assert torch.equal(logits_of(forward_of(model, threads=threads), chunk), expected)
