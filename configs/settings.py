@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 LOADING = {
     "device",
     "dtype",
-    "attention",
+    "kernels",
     "threads",
     "block_size",
     "kv_cache_dtype",
@@ -17,7 +17,7 @@ LOADING = {
 }
 # What only the generation of text needs.
 GENERATING = {
-    "attention",
+    "kernels",
     "block_size",
     "kv_cache_dtype",
     "kv_cache_gib",
@@ -45,8 +45,10 @@ class EngineSettings(Settings):
         description="of weights and what is computed; auto: what suits the device; int8 (CPU):"
         " weights of linear layers in 8 bits, all else in float32",
     )
-    attention: Literal["auto", "sdpa", "varlen"] = Field(
-        "auto", description="the attention kernels; auto: the fastest that this device has"
+    kernels: Literal["auto", "native", "sdpa", "varlen"] = Field(
+        "auto",
+        description="what computes: `native` (C++, for CPUs), or the model's own modules with"
+        " attention by `sdpa` or `varlen` (CUDA); auto: the fastest that serves the model here",
     )
     threads: Annotated[int, Field(ge=1)] | None = Field(
         None, description="torch's compute threads on a CPU; null: the cores this process may use"

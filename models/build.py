@@ -138,7 +138,7 @@ def _step_model(settings: ModelSettings) -> Any:
         folder,
         device=engine.device,
         dtype=engine.dtype,
-        attention=engine.attention,
+        kernels=engine.kernels,
         threads=engine.threads,
         max_context=engine.max_context,
         block_size=engine.block_size,

@@ -5,18 +5,19 @@ from __future__ import annotations
 import logging
 from collections import abc
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel
 
 from models.step import cache
 from models.step.attention import PAGED, Recorder
-from models.step.cache import LayerShape
 from models.step.cached import CachedModel, bytes_per_sequence
 from models.step.int8 import quantise
 from models.step.limits import context_limit, paged_objection
 from models.step.model import Capacity, StepModel
-from models.step.paged import PagedForward, PagedModel
+from models.step.native.build import NoNative
+from models.step.paged import Forward, PagedModel
 from models.step.place import parameters_of, weights_of
 from models.step.plain import PlainStepModel
 from models.step.probe import (
@@ -26,10 +27,10 @@ from models.step.probe import (
     layers_objection,
     record,
 )
+from models.step.ways import NativeWay, Way, native_kv, torch_ways
 
 log = logging.getLogger("stepserve")
 
-VARLEN_BLOCK = 256  # tokens; the variable-length kernel that torch ships may take no other
 WARM_TOKENS = 64
 
 
@@ -37,7 +38,7 @@ WARM_TOKENS = 64
 class Wishes:
     """What the configuration asks of a replica; None is to be found out."""
 
-    attention: str = "auto"  # or sdpa, varlen
+    kernels: str = "auto"  # or native, sdpa, varlen
     max_context: int | None = None  # tokens
     block_size: int = 16  # tokens
     int8: bool = False  # weights of linear layers in 8 bits
@@ -48,14 +49,6 @@ class Wishes:
     step_tokens: int = 256  # of the largest step
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
-    """One way to attend to a pool of blocks."""
-
-    name: str  # sdpa or varlen
-    block_size: int
-
-
 def assemble(
     model: PreTrainedModel, wishes: Wishes, facts: abc.Mapping[str, str] | None = None
 ) -> StepModel:
@@ -64,17 +57,15 @@ def assemble(
     known = {**(facts or {}), "context": noted(f"{limit} tokens", note)}
     seen, objection = _recorded(model, limit)
     failures: list[str] = []
-    for kernel in [] if seen is None else _kernels(model, wishes):
-        assert seen is not None
-        objection = _probed(model, seen, kernel)
+    for way in [] if seen is None else _ways(model, seen, wishes, limit, failures):
+        objection = _probed(model, way)
         if not objection:
-            # Only now: rounding to 8 bits would hide from the probe what is wrong.
-            known["weights"] = _weights(model, wishes)
-            known["attention"] = noted(f"paged, {kernel.name}", _why(kernel, wishes, failures))
-            return _paged(model, seen, kernel, wishes, limit, known)
-        failures.append(f"{kernel.name} (blocks of {kernel.block_size}): {objection}")
+            # Only now: rounding would hide from the probe what is wrong.
+            known["weights"] = way.settle(int8=wishes.int8)
+            known["kernels"] = noted(f"paged, {way.name}", _why(way, wishes, failures))
+            return _paged(model, way, wishes, limit, known)
+        failures.append(f"{way.name} (blocks of {way.block_size}): {objection}")
     log.warning("no paged attention for %s: %s", type(model).__name__, objection)
-    known["weights"] = _weights(model, wishes)
     return _cached(model, wishes, limit, known, objection)
 
 
@@ -95,103 +86,93 @@ def _recorded(model: PreTrainedModel, limit: int) -> tuple[Recorder | None, str]
     return (None, objection) if objection else (seen, "")
 
 
-def _kernels(model: PreTrainedModel, wishes: Wishes) -> list[Kernel]:
-    """Ways to attend, best first."""
-    sdpa = Kernel("sdpa", wishes.block_size)
-    half = model.dtype in (torch.float16, torch.bfloat16)
-    half = half and wishes.kv_cache_dtype in (None, model.dtype)
-    if wishes.attention == "sdpa" or model.device.type != "cuda" or not half:
-        return [sdpa]
-    sizes = dict.fromkeys((wishes.block_size, VARLEN_BLOCK))
-    return [*(Kernel("varlen", size) for size in sizes), sdpa]
+def _ways(
+    model: PreTrainedModel,
+    seen: Recorder,
+    wishes: Wishes,
+    limit: int,
+    failures: list[str],
+) -> abc.Iterator[Way]:
+    """Ways to run the model, best first."""
+    if wishes.kernels in ("auto", "native") and model.device.type == "cpu":
+        kv_dtype = native_kv(model, wishes.kv_cache_dtype, int8=wishes.int8)
+        try:
+            yield NativeWay(
+                model, seen, block_size=wishes.block_size, positions=limit, kv_dtype=kv_dtype
+            )
+        except NoNative as reason:
+            failures.append(f"native: {reason}")
+    yield from torch_ways(model, seen, wishes.kernels, wishes.block_size, wishes.kv_cache_dtype)
 
 
-def _probed(model: PreTrainedModel, seen: Recorder, kernel: Kernel) -> str:
-    """Why this kernel cannot serve the model; empty if it can. Leaves no cache behind."""
-    cache.allocate(seen.layers, blocks_needed(kernel.block_size), kernel.block_size, model.device)
+def _probed(model: PreTrainedModel, way: Way) -> str:
+    """Why this way cannot serve the model; empty if it can. Leaves no pool behind."""
     try:
-        forward = PagedForward(model, kernel.block_size, varlen=kernel.name == "varlen")
-        return disagreement(model, forward, kernel.block_size)
-    except Exception as error:  # the next kernel, or generate, may serve it
+        forward = way.try_out(blocks_needed(way.block_size))
+        return disagreement(model, forward, way.block_size)
+    except Exception as error:  # the next way, or generate, may serve it
         return f"{type(error).__name__}: {error}"
     finally:
-        cache.release(seen.layers)
-
-
-def _weights(model: PreTrainedModel, wishes: Wishes) -> str:
-    """Quantises the weights where that is wished; what they are then."""
-    parameters = parameters_of(model)
-    note = quantise(model) if wishes.int8 else ""
-    return noted(weights_of(model, parameters), note)
+        way.close()
 
 
 def _paged(
     model: PreTrainedModel,
-    seen: Recorder,
-    kernel: Kernel,
+    way: Way,
     wishes: Wishes,
     limit: int,
     facts: abc.Mapping[str, str],
 ) -> StepModel:
-    layers = [layer.stored_as(wishes.kv_cache_dtype) for layer in seen.layers]
-    forward = PagedForward(model, kernel.block_size, varlen=kernel.name == "varlen")
-    block_bytes = kernel.block_size * sum(layer.bytes_per_token for layer in layers)
-    activations = _activations(model, layers, forward, wishes, limit)
-    budget = cache.memory_budget(model.device, wishes.kv_cache_gib, activations)
+    block_bytes = way.block_size * way.bytes_per_token
+    activations = _activations(model, way, wishes, limit)
     size = cache.size_pool(
         block_bytes,
-        budget,
-        block_size=kernel.block_size,
+        cache.memory_budget(model.device, wishes.kv_cache_gib, activations),
+        block_size=way.block_size,
         max_context=limit,
         slots=wishes.slots,
     )
-    cache.allocate(layers, size.blocks, kernel.block_size, model.device)
-    _warm_up(model, forward, min(size.blocks * kernel.block_size, size.max_context))
+    forward = way.open(size.blocks)
+    _warm_up(model, forward, min(size.blocks * way.block_size, size.max_context))
     capacity = Capacity(
         max_context=size.max_context,
         vocab_size=model.config.get_text_config(decoder=True).vocab_size,
         slots=wishes.slots,
         blocks=size.blocks,
-        block_size=kernel.block_size,
+        block_size=way.block_size,
         prefix_cache=wishes.prefix_cache,
     )
-    described = {**facts, "kv_cache": _pool_fact(size, kernel, block_bytes, layers)}
+    described = {**facts, "kv_cache": _pool_fact(size, way, block_bytes)}
     if size.lowered:
         log.warning("max_context is %d tokens (%s)", size.max_context, size.lowered)
         described["context"] = noted(f"{size.max_context} tokens", size.lowered)
-    return PagedModel(model, capacity, forward, described)
+    return PagedModel(model.device, capacity, forward, described)
 
 
-def _why(kernel: Kernel, wishes: Wishes, failures: abc.Sequence[str]) -> str:
+def _why(way: Way, wishes: Wishes, failures: abc.Sequence[str]) -> str:
     if failures:
         return "; ".join(failures)
-    if wishes.attention == "varlen" and kernel.name != "varlen":
+    if wishes.kernels == "native" and way.name != "native":
+        return "native kernels are for CPUs"
+    if wishes.kernels == "varlen" and way.name != "varlen":
         return "varlen needs CUDA, half precision and KV blocks of the same"
     return ""
 
 
-def _pool_fact(
-    size: cache.PoolSize, kernel: Kernel, block_bytes: int, layers: abc.Sequence[LayerShape]
-) -> str:
-    tokens, gib = size.blocks * kernel.block_size, size.blocks * block_bytes / 2**30
-    kinds = ", ".join(dict.fromkeys(str(layer.dtype).removeprefix("torch.") for layer in layers))
-    held = f"{size.blocks} blocks of {kernel.block_size}: {tokens} tokens in {kinds}, {gib:.2f} GiB"
+def _pool_fact(size: cache.PoolSize, way: Way, block_bytes: int) -> str:
+    tokens, gib = size.blocks * way.block_size, size.blocks * block_bytes / 2**30
+    kinds = ", ".join(str(dtype).removeprefix("torch.") for dtype in way.kv_dtypes)
+    held = f"{size.blocks} blocks of {way.block_size}: {tokens} tokens in {kinds}, {gib:.2f} GiB"
     return noted(held, size.note)
 
 
 @torch.inference_mode()
-def _activations(
-    model: PreTrainedModel,
-    layers: abc.Sequence[LayerShape],
-    forward: PagedForward,
-    wishes: Wishes,
-    limit: int,
-) -> int:
+def _activations(model: PreTrainedModel, way: Way, wishes: Wishes, limit: int) -> int:
     """Bytes of a CUDA device that the largest step takes: the last tokens of a longest prompt."""
     if model.device.type != "cuda" or wishes.kv_cache_gib is not None:
         return 0
     count = min(wishes.step_tokens, limit)
-    cache.allocate(layers, 1, forward.block_size, model.device)
+    forward = way.open(1)
     before = torch.cuda.memory_allocated(model.device)
     torch.cuda.reset_peak_memory_stats(model.device)
     # All its blocks are the same one: what is computed does not matter, only how much.
@@ -200,12 +181,12 @@ def _activations(
     ids = torch.zeros(count, dtype=torch.int64, device=model.device)
     forward(layout, ids, layout.indices([*range(count)])).float().softmax(-1)
     peak = torch.cuda.max_memory_allocated(model.device)
-    cache.release(layers)
+    way.close()
     return peak - before
 
 
 @torch.inference_mode()
-def _warm_up(model: PreTrainedModel, forward: PagedForward, most: int) -> None:
+def _warm_up(model: PreTrainedModel, forward: Forward[Any], most: int) -> None:
     """A prompt and a token, so that the first request finds kernels and buffers ready."""
     count = min(WARM_TOKENS, most)
     blocks = tuple(range(-(-count // forward.block_size)))
@@ -236,12 +217,19 @@ def _cached(
     room = f"{held} sequences of {limit} tokens, {each / 2**30:.2f} GiB each"
     described = {
         **facts,
-        "attention": noted("the model's own, one sequence at a time", objection),
+        "weights": _weights(model, wishes),
+        "kernels": noted("the model's own, one sequence at a time", objection),
         "kv_cache": noted(room, budget.note if held < wishes.slots else ""),
     }
     return PlainStepModel(
         plain, slots=wishes.slots, blocks=held, device=model.device, facts=described
     )
+
+
+def _weights(model: PreTrainedModel, wishes: Wishes) -> str:
+    parameters = parameters_of(model)
+    note = quantise(model) if wishes.int8 else ""
+    return noted(weights_of(model, parameters), note)
 
 
 def _attend_on_its_own(model: PreTrainedModel) -> None:

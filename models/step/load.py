@@ -21,7 +21,7 @@ def load_step_model(
     *,
     device: str = "auto",
     dtype: str = "auto",
-    attention: str = "auto",
+    kernels: str = "auto",
     threads: int | None = None,
     max_context: int | None = None,
     block_size: int = 16,
@@ -47,7 +47,7 @@ def load_step_model(
     model = _load(folder, place, precision.dtype)
     log.info("loaded after %.1f s", time.perf_counter() - started)
     wishes = Wishes(
-        attention=attention,
+        kernels=kernels,
         max_context=max_context,
         block_size=block_size,
         int8=precision.int8,

@@ -10,59 +10,80 @@ from transformers import PreTrainedModel
 
 from models.step import cache
 from models.step.attention import Recorder
-from models.step.native.blueprint import LANES, Blueprint, read
+from models.step.int8 import quantise
+from models.step.native.blueprint import LANES, read
 from models.step.native.build import NoNative, library
 from models.step.native.forward import NativeForward
 from models.step.native.stack import Stack
 from models.step.paged import Forward, PagedForward
+from models.step.place import parameters_of, weights_of
 
 VARLEN_BLOCK = 256  # tokens; the variable-length kernel that torch ships may take no other
-INT8_ERROR = 0.1  # of logits, relative: what rounding to 8 bit explains
-HALF_KV_ERROR = 0.02
+LONGEST_PROBE = 64  # tokens
 
 
 class Way(Protocol):
-    """One way: its pool is there from ``open`` until ``close``."""
+    """One way. First it is tried exactly, over a small pool; if it is chosen, made as wished."""
 
     name: str
     block_size: int  # tokens
-    bytes_per_token: int
-    most_error: float | None  # of its logits, relative; None: as the model's precision has it
+    bytes_per_token: int  # of the pool, as wished
+    kv_dtypes: tuple[torch.dtype, ...]
 
-    def open(self, blocks: int) -> Forward[Any]:
-        """The forward pass over a new pool. Raises whatever keeps it from working here."""
+    def try_out(self, blocks: int) -> Forward[Any]:
+        """In the model's own precision. Raises whatever keeps it from working here."""
         ...
 
     def close(self) -> None:
         """Gives the pool back."""
         ...
 
-    def settle(self) -> None:
-        """It was chosen: what it does not need goes."""
+    def settle(self, *, int8: bool) -> str:
+        """Rounds the weights if that is wished; what they are then."""
+        ...
+
+    def open(self, blocks: int) -> Forward[Any]:
+        """Over a new pool, once settled."""
         ...
 
 
 class TorchWay:
     """The model's own modules, with paged attention in their midst."""
 
-    most_error = None
-
-    def __init__(self, name: str, model: PreTrainedModel, seen: Recorder, block_size: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        model: PreTrainedModel,
+        seen: Recorder,
+        block_size: int,
+        kv_dtype: torch.dtype | None,
+    ) -> None:
         self.name = name  # sdpa or varlen
         self.block_size = block_size
-        self.bytes_per_token = sum(layer.bytes_per_token for layer in seen.layers)
         self._model = model
         self._seen = seen
+        self._layers = [layer.stored_as(kv_dtype) for layer in seen.layers]
+        self.bytes_per_token = sum(layer.bytes_per_token for layer in self._layers)
+        self.kv_dtypes = tuple(dict.fromkeys(layer.dtype for layer in self._layers))
 
-    def open(self, blocks: int) -> PagedForward:
+    def try_out(self, blocks: int) -> PagedForward:
         cache.allocate(self._seen.layers, blocks, self.block_size, self._model.device)
-        return PagedForward(self._model, self.block_size, varlen=self.name == "varlen")
+        return self._forward()
 
     def close(self) -> None:
         cache.release(self._seen.layers)
 
-    def settle(self) -> None:
-        """Nothing to do: it needs all of the model."""
+    def settle(self, *, int8: bool) -> str:
+        parameters = parameters_of(self._model)
+        note = f" ({quantise(self._model)})" if int8 else ""
+        return weights_of(self._model, parameters) + note
+
+    def open(self, blocks: int) -> PagedForward:
+        cache.allocate(self._layers, blocks, self.block_size, self._model.device)
+        return self._forward()
+
+    def _forward(self) -> PagedForward:
+        return PagedForward(self._model, self.block_size, varlen=self.name == "varlen")
 
 
 class NativeWay:
@@ -73,70 +94,79 @@ class NativeWay:
     def __init__(
         self,
         model: PreTrainedModel,
-        blueprint: Blueprint,
+        seen: Recorder,
         *,
         block_size: int,
         positions: int,
         kv_dtype: torch.dtype,
-        int8: bool,
     ) -> None:
+        """Raises NoNative if the kernels do not know this model, or cannot be had here."""
+        if model.device.type != "cpu":
+            raise NoNative("they are for CPUs")
+        if block_size % LANES:
+            raise NoNative(f"blocks of {block_size} tokens are not made of {LANES}")
+        self._blueprint = read(model, seen.options)
+        library()
         self.block_size = block_size
-        self.bytes_per_token = blueprint.numbers_per_token * kv_dtype.itemsize
-        self.most_error = INT8_ERROR if int8 else _error(kv_dtype)
-        self._model = model
-        self._blueprint = blueprint
-        self._positions = positions
+        self.bytes_per_token = self._blueprint.numbers_per_token * kv_dtype.itemsize
+        self.kv_dtypes: tuple[torch.dtype, ...] = (kv_dtype,)
         self._kv_dtype = kv_dtype
-        self._int8 = int8
+        self._model = model
+        self._positions = max(positions, LONGEST_PROBE)
         self._stack: Stack | None = None
 
+    def try_out(self, blocks: int) -> NativeForward:
+        self._stack = self._pack(torch.float32, int8=False)
+        return self.open(blocks)
+
+    def close(self) -> None:
+        if self._stack is not None:
+            self._stack.allocate(0)
+
+    def settle(self, *, int8: bool) -> str:
+        """The model's parameters go, too: the stack has copies."""
+        assert self._stack is not None
+        parameters = parameters_of(self._model)
+        if int8 or self._kv_dtype != torch.float32:
+            self._stack.close()
+            self._stack = self._pack(self._kv_dtype, int8=int8)
+        for parameter in self._model.parameters():
+            parameter.data = parameter.data.new_empty(0)
+        return (
+            f"{type(self._model).__name__}, {parameters / 1e6:.0f} M parameters,"
+            f" {self._stack.weight_bytes / 2**30:.2f} GiB {self._stack.weight_kind}"
+        )
+
     def open(self, blocks: int) -> NativeForward:
-        self._stack = Stack(
+        assert self._stack is not None
+        self._stack.allocate(blocks)
+        return NativeForward(self._stack, self.block_size)
+
+    def _pack(self, kv_dtype: torch.dtype, *, int8: bool) -> Stack:
+        return Stack(
             self._blueprint,
             threads=torch.get_num_threads(),
             positions=self._positions,
             block_size=self.block_size,
-            kv_dtype=self._kv_dtype,
-            int8=self._int8,
+            kv_dtype=kv_dtype,
+            int8=int8,
         )
-        self._stack.allocate(blocks)
-        return NativeForward(self._stack, self.block_size)
-
-    def close(self) -> None:
-        if self._stack is not None:
-            self._stack.close()
-
-    def settle(self) -> None:
-        """The model's parameters go: the stack has copies."""
-        for parameter in self._model.parameters():
-            parameter.data = parameter.data.new_empty(0)
 
 
-def _error(kv_dtype: torch.dtype) -> float | None:
-    return None if kv_dtype == torch.float32 else HALF_KV_ERROR
+def native_kv(model: PreTrainedModel, wish: torch.dtype | None, *, int8: bool) -> torch.dtype:
+    """8-bit weights are read so fast that keys and values of 32 would be most of a step."""
+    return wish or (torch.float16 if int8 else model.dtype)
 
 
-def native_way(
+def torch_ways(
     model: PreTrainedModel,
     seen: Recorder,
-    *,
+    kernels: str,
     block_size: int,
-    positions: int,
-    kv_dtype: torch.dtype,
-    int8: bool,
-) -> NativeWay:
-    """Raises NoNative if the kernels do not know this model, or cannot be had on this machine."""
-    if model.device.type != "cpu":
-        raise NoNative("they are for CPUs")
-    if block_size % LANES:
-        raise NoNative(f"blocks of {block_size} tokens are not made of {LANES}")
-    blueprint = read(model, seen.options)
-    library()
-    return NativeWay(
-        model,
-        blueprint,
-        block_size=block_size,
-        positions=positions,
-        kv_dtype=kv_dtype,
-        int8=int8,
-    )
+    kv_dtype: torch.dtype | None,
+) -> abc.Iterator[TorchWay]:
+    half = model.dtype in (torch.float16, torch.bfloat16) and kv_dtype in (None, model.dtype)
+    if kernels in ("auto", "varlen") and model.device.type == "cuda" and half:
+        for size in dict.fromkeys((block_size, VARLEN_BLOCK)):
+            yield TorchWay("varlen", model, seen, size, kv_dtype)
+    yield TorchWay("sdpa", model, seen, block_size, kv_dtype)

@@ -49,7 +49,7 @@ class Blueprint:
     """A stack of the common shape: all that the kernels need of a model."""
 
     layers: abc.Sequence[LayerParts]
-    embedding: nn.Module
+    embedding: nn.Embedding
     norm: nn.Module
     head: nn.Linear
     rotary: nn.Module
@@ -63,6 +63,13 @@ class Blueprint:
     epsilon: float
 
     @property
+    def linears(self) -> abc.Iterator[nn.Linear]:
+        """Every matrix of a step."""
+        for layer in self.layers:
+            yield from layer.linears.values()
+        yield self.head
+
+    @property
     def numbers_per_token(self) -> int:
         """Of keys and values, in all layers."""
         return 2 * len(self.layers) * self.kv_heads * self.head_dim
@@ -72,7 +79,7 @@ def read(model: PreTrainedModel, options: abc.Sequence[Options]) -> Blueprint:
     """``options`` are those of each attention layer, in order. Raises NoNative."""
     config: Any = model.config
     inside = getattr(model, "model", None)
-    found = [
+    found: list[Any] = [
         getattr(inside, name, None) for name in ("embed_tokens", "layers", "norm", "rotary_emb")
     ]
     head = getattr(model, "lm_head", None)
@@ -153,8 +160,8 @@ def rotary_tables(rotary: nn.Module, positions: int) -> tuple[Tensor, Tensor]:
 
 
 @torch.inference_mode()
-def embeddings(embedding: nn.Module) -> Tensor:
-    """[tokens, hidden] as the model begins with them: bfloat16 if that loses nothing, or float32."""
-    rows: Tensor = embedding(torch.arange(embedding.weight.shape[0]))
+def embeddings(embedding: nn.Embedding) -> Tensor:
+    """[tokens, hidden] as the model begins with them; bfloat16 if that loses nothing."""
+    rows: Tensor = embedding(torch.arange(embedding.num_embeddings))
     small = rows.bfloat16()
     return (small if torch.equal(small.to(rows.dtype), rows) else rows.float()).contiguous()

@@ -42,6 +42,8 @@ class Stack:
         """``positions`` is the longest sequence. Raises NoNative if there is no library."""
         self._library = library(processor)
         self.vocab = blueprint.vocab
+        self._int8 = int8
+        self._matrices = sum(linear.weight.numel() for linear in blueprint.linears)
         self._embedding = embeddings(blueprint.embedding)
         self._cosines, self._sines = rotary_tables(blueprint.rotary, positions)
         shape = Shape(
@@ -77,6 +79,14 @@ class Stack:
         """Of all matrices: what a step reads at least."""
         size: int = self._library.stack_weight_bytes(self._handle)
         return size
+
+    @property
+    def weight_kind(self) -> str:
+        """How they are held, for people."""
+        if self._int8:
+            return "in int8"
+        whole = self.weight_bytes >= 4 * self._matrices
+        return "in float32" if whole else "in bfloat16, which loses nothing of them"
 
     def allocate(self, blocks: int) -> None:
         """A pool of zeros for all layers; pages are taken when they are first written."""

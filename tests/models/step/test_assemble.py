@@ -37,7 +37,7 @@ def unpaged(request: pytest.FixtureRequest) -> PreTrainedModel:
 def test_what_cannot_be_paged_is_served_as_generate_does(unpaged: PreTrainedModel) -> None:
     cached = served(unpaged)
     assert isinstance(cached, PlainStepModel)
-    assert "one sequence at a time" in cached.describe()["attention"]
+    assert "one sequence at a time" in cached.describe()["kernels"]
     asked = prompts(3)
     answers = Driver(cached, most=9).run([sequence(p) for p in asked], 8)
     assert answers == [_generated(unpaged, prompt, 8) for prompt in asked]
@@ -53,7 +53,7 @@ def _generated(model: PreTrainedModel, prompt: list[int], new_tokens: int) -> li
 
 def test_the_reason_is_told(caplog: pytest.LogCaptureFixture) -> None:
     step_model = served(tiny("minimax", **HYBRID))
-    assert "differ from eager" in step_model.describe()["attention"]
+    assert "differ from eager" in step_model.describe()["kernels"]
     assert "differ from eager" in caplog.text
 
 
@@ -98,8 +98,8 @@ def test_more_context_than_the_model_was_made_for_is_refused() -> None:
 
 
 def test_an_explicit_kernel_that_is_not_there_says_so() -> None:
-    paged = served(tiny("llama"), attention="varlen")
-    assert paged.describe()["attention"] == (
+    paged = served(tiny("llama"), kernels="varlen")
+    assert paged.describe()["kernels"] == (
         "paged, sdpa (varlen needs CUDA, half precision and KV blocks of the same)"
     )
 

@@ -45,7 +45,7 @@ def test_every_choice_is_told(folder: Path, caplog: pytest.LogCaptureFixture) ->
     assert facts["dtype"].startswith("float32 (auto")
     assert facts["context"] == "32 tokens"
     assert facts["weights"].startswith("LlamaForCausalLM, 0 M parameters")
-    assert facts["attention"] == "paged, sdpa"
+    assert facts["kernels"] == "paged, sdpa"
     assert facts["kv_cache"].startswith("64 blocks of 16: 1024 tokens in float32, 0.00 GiB (all")
     for fact in facts.values():
         assert fact in caplog.text
@@ -55,7 +55,7 @@ def test_every_choice_is_told(folder: Path, caplog: pytest.LogCaptureFixture) ->
 def test_a_dtype_may_be_chosen(folder: Path) -> None:
     facts = load_step_model(folder, device="cpu", dtype="bfloat16").describe()
     assert facts["dtype"] == "bfloat16"
-    assert facts["attention"].startswith("paged")
+    assert facts["kernels"].startswith("paged")
 
 
 def test_weights_in_int8(folder: Path) -> None:
