@@ -39,7 +39,8 @@ def test_a_folder_is_served_as_its_model_computes(folder: Path) -> None:
 
 def test_every_choice_is_told(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "stepserve")
-    facts = load_step_model(folder, device="cpu", threads=1, max_context=32).describe()
+    step_model = load_step_model(folder, device="cpu", kernels="sdpa", threads=1, max_context=32)
+    facts = step_model.describe()
     assert facts["device"] == "cpu"
     assert facts["threads"] == "1"
     assert facts["dtype"].startswith("float32 (auto")

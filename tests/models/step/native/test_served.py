@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from transformers import PreTrainedModel
+
+from models.request import SamplingParams
+from models.step.model import StepModel
+from tests.models.step.driving import Driver, sequence
+from tests.models.step.native.test_stack import FITTING
+from tests.models.step.tiny import greedy, prompts, served, tiny
+
+NEW = 12
+
+
+def native(model: PreTrainedModel, **wishes: Any) -> StepModel:
+    step_model = served(model, block_size=16, kv_cache_gib=0.01, **wishes)
+    assert step_model.describe()["kernels"] == "paged, native"
+    return step_model
+
+
+@pytest.mark.parametrize("model_type", ["llama", "qwen3"])
+def test_random_chunks_equal_full_recomputation(model_type: str) -> None:
+    asked = prompts(6)
+    expected = [greedy(tiny(model_type, **FITTING), p, NEW) for p in asked]
+    driver = Driver(native(tiny(model_type, **FITTING)), preempt=0.2)
+    assert driver.run([sequence(p) for p in asked], NEW) == expected
+
+
+@pytest.mark.parametrize("wishes", [{"int8": True}, {"kv_cache_dtype": torch.bfloat16}, {}])
+def test_seeded_texts_are_the_same_alone_and_among_neighbours(wishes: dict[str, Any]) -> None:
+    asked, wish = prompts(5), SamplingParams(temperature=0.9, top_p=0.9)
+    step_model = native(tiny("llama", **FITTING), **wishes)
+    together = Driver(step_model, preempt=0.2).run([sequence(p, wish, seed=9) for p in asked], NEW)
+    for prompt, answer in zip(asked, together, strict=True):
+        assert Driver(step_model, seed=3).run([sequence(prompt, wish, seed=9)], NEW) == [answer]
+
+
+def test_what_it_does_is_told() -> None:
+    facts = native(tiny("llama", **FITTING), int8=True).describe()
+    assert facts["weights"].endswith("in int8")
+    assert "tokens in float16" in facts["kv_cache"]
+    facts = native(tiny("llama", **FITTING)).describe()
+    assert facts["weights"].endswith("in float32")
+    assert "tokens in float32" in facts["kv_cache"]
+
+
+def test_the_models_own_memory_is_given_back() -> None:
+    model = tiny("llama", **FITTING)
+    native(model)
+    assert sum(parameter.numel() for parameter in model.parameters()) == 0
+
+
+def test_torch_serves_what_is_wished_so_or_not_known() -> None:
+    assert served(tiny("llama", **FITTING), block_size=16, kernels="sdpa").describe()[
+        "kernels"
+    ] == ("paged, sdpa")
+    kernels = served(tiny("granite", **FITTING, residual_multiplier=0.5), block_size=16).describe()
+    assert kernels["kernels"].startswith("paged, sdpa (native (blocks of 16): its paged logits dif")
+    kernels = served(tiny("llama", **FITTING), block_size=4).describe()
+    assert kernels["kernels"] == "paged, sdpa (native: blocks of 4 tokens are not made of 16)"
