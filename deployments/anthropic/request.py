@@ -20,10 +20,11 @@ HARMLESS = frozenset(
     {"cache_control", "metadata", "service_tier", "user_profile_id", "workspace_id"}
 )
 
+KEEP_THINKING = {"type": "clear_thinking_20251015", "keep": "all"}
 # The values that ask for what is done anyway, of parameters that are not supported.
 NEUTRAL: Mapping[str, Collection[Any]] = {
     "container": NOTHING,
-    "context_management": NOTHING,
+    "context_management": ({"edits": []}, {"edits": [KEEP_THINKING]}),
     "diagnostics": NOTHING,
     "inference_geo": NOTHING,
     "mcp_servers": EMPTY,

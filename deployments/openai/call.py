@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from deployments.openai.errors import invalid, validation_error
 from deployments.openai.form import Shown
@@ -29,6 +29,11 @@ SAMPLING = (
     "ignore_eos",
     "prompt_logprobs",
 )
+
+
+def _known_as(*names: str) -> Any:
+    """A field that other servers call otherwise; null is its default."""
+    return Field(None, validation_alias=AliasChoices(*names))
 
 
 class StreamOptions(BaseModel):
@@ -58,7 +63,7 @@ class GenerationBody(BaseModel):
     seed: Integer | None = None
     top_k: Integer | None = None
     min_p: float | None = None
-    repetition_penalty: float | None = None
+    repetition_penalty: float | None = _known_as("repetition_penalty", "repeat_penalty")
     min_tokens: Integer | None = None
     stop_token_ids: list[Integer] | None = None
     ignore_eos: bool | None = None
@@ -66,7 +71,9 @@ class GenerationBody(BaseModel):
     allowed_token_ids: list[Integer] | None = None
     bad_words: list[str] | None = None
     return_token_ids: bool | None = None
-    include_stop_str_in_output: bool | None = None
+    include_stop_str_in_output: bool | None = _known_as(
+        "include_stop_str_in_output", "no_stop_trim"
+    )
     skip_special_tokens: bool | None = None
     truncate_prompt_tokens: Integer | None = None
     timeout: float | None = None

@@ -37,6 +37,7 @@ class ChatBody(GenerationBody):
     parallel_tool_calls: bool | None = None
     reasoning_effort: Effort | None = None
     verbosity: Verbosity | None = None
+    enable_thinking: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     documents: list[dict[str, Any]] | None = None
     add_generation_prompt: bool | None = None
@@ -76,7 +77,10 @@ def _template_kwargs(body: ChatBody) -> dict[str, Any]:
         if name in RESERVED:
             param = f"chat_template_kwargs.{name}"
             raise invalid(f"'{name}' is a parameter of its own.", param, "invalid_value")
-    return {**manner(body.reasoning_effort, body.verbosity), **given}
+    wishes = manner(body.reasoning_effort, body.verbosity)
+    if body.enable_thinking is not None:
+        wishes["enable_thinking"] = body.enable_thinking
+    return {**wishes, **given}
 
 
 def manner(effort: Effort | None, verbosity: Verbosity | None) -> dict[str, Any]:

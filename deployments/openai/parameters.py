@@ -20,6 +20,7 @@ HARMLESS = frozenset(
         "prompt_cache_options",
         "prompt_cache_retention",
         "request_id",
+        "rid",
         "safety_identifier",
         "service_tier",
         "session_id",
@@ -33,6 +34,7 @@ EMPTY: tuple[Any, ...] = ([], {})
 
 # The values that ask for what is done anyway, of parameters that are not supported.
 NEUTRAL: Mapping[str, Collection[Any]] = {
+    "cache_prompt": (True,),
     "cache_salt": NOTHING,
     "early_stopping": (False,),
     "guided_whitespace_pattern": NOTHING,
@@ -54,6 +56,8 @@ CHAT_NEUTRAL: Mapping[str, Collection[Any]] = {
     "modalities": (["text"],),
     "moderation": NOTHING,
     "prediction": NOTHING,
+    "separate_reasoning": (True,),
+    "stream_reasoning": (True,),
     "web_search_options": NOTHING,
 }
 

@@ -39,6 +39,8 @@ STREAMED = [
 ]
 OF_BOTH: Schema = {
     **{name: {} for name in PARSERS},  # as other servers take them; told by their errors
+    "repeat_penalty": parts.or_null({"type": "number", "exclusiveMinimum": 0}),
+    "no_stop_trim": parts.or_null({"type": "boolean"}),
     "response_format": parts.or_null(parts.FORMAT),
     "stop": parts.or_null(parts.STOP),
     "logit_bias": parts.or_null(parts.BIAS),

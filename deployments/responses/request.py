@@ -23,6 +23,7 @@ from models.request import ChatPrompt, GenerateRequest, Grammar, SamplingParams
 # Nothing in the answer depends on these.
 HARMLESS = frozenset(
     {
+        "client_metadata",
         "prompt_cache_key",
         "prompt_cache_options",
         "prompt_cache_retention",
@@ -41,6 +42,7 @@ NEUTRAL: Mapping[str, Collection[Any]] = {
     "prompt": NOTHING,
 }
 METADATA_PAIRS = 16
+Summary = Literal["auto", "concise", "detailed"]
 LOGPROBS = "message.output_text.logprobs"
 # What is thought is told in plain words, so nothing has to be encrypted to be sent back. The others
 # are of items that no answer here has.
@@ -63,13 +65,13 @@ class StreamOptions(BaseModel):
 
 
 class ReasoningOptions(BaseModel):
-    """What is thought is told in full, so there is no summary of it."""
+    """What is thought is told in full, whatever summary of it would do."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     effort: Effort | None = None
-    summary: Literal["auto"] | None = None
-    generate_summary: Literal["auto"] | None = None
+    summary: Summary | None = None
+    generate_summary: Summary | None = None
     context: Literal["auto"] | None = None
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from starlette.applications import Starlette
 
+from models.mock import MockEngine
 from tests.deployments.schemas import check
 from tests.deployments.serving import CHAT, HELLO, chat, complete, make_app, post
 
@@ -31,6 +32,7 @@ async def refused(app: Starlette, param: str, **body: Any) -> dict[str, Any]:
         {"user": "ann", "metadata": {"a": "b"}, "store": True, "service_tier": "auto"},
         {"safety_identifier": "x", "prompt_cache_key": "k", "prompt_cache_retention": "24h"},
         {"prompt_cache_options": {"mode": "implicit"}, "verbosity": "medium"},
+        {"rid": "x", "cache_prompt": True, "separate_reasoning": True, "stream_reasoning": True},
     ],
 )
 async def test_the_harmless_is_accepted(app: Starlette, extra: dict[str, Any]) -> None:
@@ -216,3 +218,17 @@ async def test_what_must_be_given(app: Starlette, missing: str) -> None:
     del body[missing]
     error = (await post(app, CHAT, body)).json()["error"]
     assert (error["param"], error["code"]) == (missing, "missing_required_parameter")
+
+
+async def test_names_of_other_servers() -> None:
+    engine = MockEngine("mock")
+    app = make_app(engine)
+    for body in ({"repeat_penalty": 1.5, "no_stop_trim": True}, {"repetition_penalty": 1.5}):
+        assert (await chat(app, **body)).status_code == 200
+    one, two = engine.requests
+    assert (one.sampling.repetition_penalty, one.include_stop) == (1.5, True)
+    assert (two.sampling.repetition_penalty, two.include_stop) == (1.5, False)
+    wrong = (await chat(app, repeat_penalty="x")).json()["error"]
+    assert wrong["param"] in ("repeat_penalty", "repetition_penalty")
+    both = await chat(app, repeat_penalty=1.5, repetition_penalty=1.1)
+    assert both.json()["error"]["param"] == "repeat_penalty"

@@ -152,6 +152,14 @@ async def test_tools_reach_the_engine_as_they_came() -> None:
     }
 
 
+async def test_thinking_can_be_asked_for_by_itself() -> None:
+    engine = MockEngine("mock")
+    await chat(make_app(engine), enable_thinking=False, reasoning_effort="low")
+    prompt = engine.requests[0].prompt
+    assert isinstance(prompt, ChatPrompt)
+    assert prompt.template_kwargs == {"reasoning_effort": "low", "enable_thinking": False}
+
+
 async def test_a_templates_variables_are_the_callers_to_set() -> None:
     engine = MockEngine("mock")
     kwargs = {"enable_thinking": True}

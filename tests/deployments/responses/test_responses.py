@@ -252,7 +252,7 @@ async def test_the_items_of_an_input_in_pages() -> None:
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"reasoning": {"effort": "most"}}, "reasoning.effort"),
-        ({"reasoning": {"summary": "detailed"}}, "reasoning.summary"),
+        ({"reasoning": {"summary": "none"}}, "reasoning.summary"),
         ({"text": {"format": {"type": "json_object"}}}, "text.format"),
         ({"text": {"other": 1}}, "text.other"),
         ({"top_logprobs": 21}, "top_logprobs"),
@@ -275,7 +275,8 @@ async def test_what_is_wrong_is_named(changes: dict[str, Any], param: str | None
 async def test_what_changes_nothing_is_accepted() -> None:
     harmless = {"user": "u", "service_tier": "auto", "truncation": "disabled", "tools": []}
     included = ["reasoning.encrypted_content", "web_search_call.action.sources"]
-    more = {"include": included, "text": {"format": {"type": "text"}}, "max_tool_calls": 3}
+    more: dict[str, Any] = {"reasoning": {"summary": "detailed"}, "client_metadata": {"a": "b"}}
+    more |= {"include": included, "text": {"format": {"type": "text"}}, "max_tool_calls": 3}
     assert (await ask(mock(), **harmless, **more)).status_code == 200
 
 
