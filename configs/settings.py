@@ -9,6 +9,7 @@ LOADING = {
     "device",
     "dtype",
     "kernels",
+    "cuda_graphs",
     "threads",
     "block_size",
     "kv_cache_dtype",
@@ -18,6 +19,7 @@ LOADING = {
 # What only the generation of text needs.
 GENERATING = {
     "kernels",
+    "cuda_graphs",
     "block_size",
     "kv_cache_dtype",
     "kv_cache_gib",
@@ -49,6 +51,9 @@ class EngineSettings(Settings):
         "auto",
         description="what computes: `native` (C++, for CPUs), or the model's own modules with"
         " attention by `sdpa` or `varlen` (CUDA); auto: the fastest that serves the model here",
+    )
+    cuda_graphs: bool = Field(
+        True, description="record decode steps of a GPU, where the model and `varlen` allow it"
     )
     threads: Annotated[int, Field(ge=1)] | None = Field(
         None, description="torch's compute threads on a CPU; null: the cores this process may use"

@@ -145,6 +145,7 @@ def _step_model(settings: ModelSettings) -> Any:
         kv_cache_dtype=engine.kv_cache_dtype,
         kv_cache_gib=engine.kv_cache_gib,
         prefix_cache=engine.prefix_cache,
+        cuda_graphs=engine.cuda_graphs,
         slots=engine.max_running,
         step_tokens=engine.step_tokens,
     )

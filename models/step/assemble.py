@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 from models.step import cache
 from models.step.attention import PAGED, Recorder
 from models.step.cached import CachedModel, bytes_per_sequence
+from models.step.capture import CudaCapture
 from models.step.int8 import quantise
 from models.step.limits import context_limit, paged_objection
 from models.step.model import Capacity, StepModel
@@ -47,6 +48,7 @@ class Wishes:
     prefix_cache: bool = True
     slots: int = 32
     step_tokens: int = 256  # of the largest step
+    cuda_graphs: bool = True
 
 
 def assemble(
@@ -146,7 +148,10 @@ def _paged(
     if size.lowered:
         log.warning("max_context is %d tokens (%s)", size.max_context, size.lowered)
         described["context"] = noted(f"{size.max_context} tokens", size.lowered)
-    return PagedModel(model.device, capacity, forward, described)
+    made = PagedModel(model.device, capacity, forward, described)
+    if way.name == "varlen" and wishes.cuda_graphs:
+        made.record_decoding(CudaCapture(model.device))
+    return made
 
 
 def _why(way: Way, wishes: Wishes, failures: abc.Sequence[str]) -> str:

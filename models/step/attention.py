@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformers.modeling_utils import AttentionInterface
 
 from models.step.cache import LayerCache, LayerShape, Scratch
-from models.step.layout import Group, StepLayout
+from models.step.placement import Group, Placement
 from models.step.varlen import can_varlen, varlen_attention
 
 PAGED = "paged"  # transformers gives meaning to names with flash, sdpa, flex_attention or `paged|`
@@ -95,7 +95,7 @@ AttentionInterface.register(PAGED, paged_attention)
 class PagedAttention:
     """Attention of one step over the caches hung on the modules."""
 
-    def __init__(self, layout: StepLayout, scratch: Scratch, *, varlen: bool = False) -> None:
+    def __init__(self, layout: Placement, scratch: Scratch, *, varlen: bool = False) -> None:
         self._layout = layout
         self._scratch = scratch
         self._varlen = varlen

@@ -6,14 +6,13 @@ Built once a step on the host; every attention layer reads it. Knows nothing of 
 from __future__ import annotations
 
 from collections import abc
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from models.step.transfer import to_device
+from models.step.placement import Group, RaggedLayout, Span
+from models.step.transfer import to_device, to_device_together
 
 # What one more call a layer costs, in keys gathered and attended to for nothing.
 SPLIT_GAIN = 1024
@@ -21,40 +20,6 @@ SPLIT_GAIN = 1024
 CPU_KEYS = 2048
 NO_LIMIT = 1 << 40
 FEWEST = 4  # sequences of one call, so that all cores have work
-
-
-class Span(Protocol):
-    """Tokens ``[start, start + count)`` of one sequence; ``blocks`` cover all up to their end."""
-
-    @property
-    def start(self) -> int: ...
-    @property
-    def count(self) -> int: ...
-    @property
-    def blocks(self) -> tuple[int, ...]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Queries that attend in one call: one each of several sequences, or many of one."""
-
-    queries: slice  # of the step's flat tokens
-    sequences: int
-    blocks: Tensor | None  # [sequences * n] to gather; None: the step's own keys are all there is
-    keys: slice  # of the positions gathered
-    mask: Tensor | None  # added to the scores: [sequences, 1, 1, keys] or [queries, keys]
-    causal: bool  # query i sees keys up to i, and there is no mask
-
-
-@dataclass(frozen=True, slots=True)
-class RaggedLayout:
-    """The same as cumulative lengths and one block table, for variable-length kernels."""
-
-    query_starts: Tensor  # int32 [sequences + 1]
-    key_counts: Tensor  # int32 [sequences]
-    block_table: Tensor  # int32 [sequences, most blocks]
-    max_queries: int
-    max_keys: int
 
 
 class StepLayout:
@@ -66,10 +31,14 @@ class StepLayout:
         block_size: int,
         device: torch.device,
         dtype: torch.dtype,
+        *,
+        varlen: bool = False,
     ) -> None:
+        """``varlen``: whether attention will ask for ``ragged``."""
         self.block_size = block_size
         self.device = device
         self.dtype = dtype
+        self._varlen = varlen
         order = sorted(range(len(spans)), key=lambda i: _rank(spans[i]))
         self._spans = [spans[i] for i in order]
         self._singles = sum(span.count == 1 for span in spans)
@@ -93,19 +62,37 @@ class StepLayout:
     @cached_property
     def positions(self) -> Tensor:
         """int64 [tokens]: each flat token's place in its sequence."""
-        return self.indices([p for span in self._spans for p in _positions(span)])
+        return self.indices(self._position_list())
 
     @cached_property
     def cache_rows(self) -> Tensor:
         """int64 [tokens]: each flat token's row in a cache seen as [blocks * block_size, ...]."""
+        return self.indices(self._row_list())
+
+    def _position_list(self) -> list[int]:
+        return [p for span in self._spans for p in _positions(span)]
+
+    def _row_list(self) -> list[int]:
         size = self.block_size
-        return self.indices(
-            [
-                span.blocks[p // size] * size + p % size
-                for span in self._spans
-                for p in _positions(span)
-            ]
-        )
+        return [
+            span.blocks[p // size] * size + p % size
+            for span in self._spans
+            for p in _positions(span)
+        ]
+
+    def send(self, *lists: list[int]) -> list[Tensor]:
+        """``indices`` of each list; on CUDA one copy brings them and all that attention asks."""
+        if self.device.type != "cuda":
+            return [self.indices(values) for values in lists]
+        own = [*lists, self._position_list(), self._row_list()]
+        parts = [(values, torch.int64) for values in own]
+        tables = self._ragged_lists() if self._varlen else []
+        parts += [(values, torch.int32) for values in tables]
+        tensors = to_device_together(parts, self.device)
+        self.positions, self.cache_rows, *ragged = tensors[len(lists) :]
+        if ragged:
+            self.ragged = self._ragged_of(ragged)
+        return tensors[: len(lists)]
 
     def groups(self, window: int | None) -> tuple[Group, ...]:
         """All queries of the step, where each sees the last ``window`` keys (None: all)."""
@@ -185,22 +172,31 @@ class StepLayout:
     @cached_property
     def ragged(self) -> RaggedLayout:
         """The step for kernels that take block tables and lengths themselves."""
-        starts, ends = [0], []
-        for span in self._spans:
-            starts.append(starts[-1] + span.count)
-            ends.append(span.start + span.count)
-        width = max(_blocks_of(span, self.block_size) for span in self._spans)
+        return self._ragged_of([self.indices(v, torch.int32) for v in self._ragged_lists()])
+
+    def _ragged_lists(self) -> list[list[int]]:
+        """Query starts, key counts and the block table, flat."""
+        starts = [0]
         table: list[int] = []
         for span in self._spans:
+            starts.append(starts[-1] + span.count)
             own = span.blocks[: _blocks_of(span, self.block_size)]
-            table += own + own[-1:] * (width - len(own))
+            table += own + own[-1:] * (self._width - len(own))
+        return [starts, [span.start + span.count for span in self._spans], table]
+
+    def _ragged_of(self, tensors: abc.Sequence[Tensor]) -> RaggedLayout:
+        starts, ends, table = tensors
         return RaggedLayout(
-            self.indices(starts, torch.int32),
-            self.indices(ends, torch.int32),
-            self.indices(table, torch.int32).view(-1, width),
+            starts,
+            ends,
+            table.view(-1, self._width),
             max(span.count for span in self._spans),
-            max(ends),
+            max(span.start + span.count for span in self._spans),
         )
+
+    @cached_property
+    def _width(self) -> int:
+        return max(_blocks_of(span, self.block_size) for span in self._spans)
 
 
 def split_by_width(widths: list[int], gain: int, most: int) -> list[slice]:

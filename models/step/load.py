@@ -30,6 +30,7 @@ def load_step_model(
     prefix_cache: bool = True,
     slots: int = 32,
     step_tokens: int = 256,
+    cuda_graphs: bool = True,
 ) -> StepModel:
     """Loads the transformers model in ``folder``, never from a network.
 
@@ -56,6 +57,7 @@ def load_step_model(
         prefix_cache=prefix_cache,
         slots=slots,
         step_tokens=step_tokens,
+        cuda_graphs=cuda_graphs,
     )
     step_model = assemble(model, wishes, facts)
     for name, fact in step_model.describe().items():

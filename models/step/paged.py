@@ -12,8 +12,12 @@ from transformers import PreTrainedModel
 from models.schedule.sequence import Chunk, Scores
 from models.step.attention import PagedAttention, attending
 from models.step.cache import Scratch
-from models.step.layout import Span, StepLayout
+from models.step.capture import Capture
+from models.step.graphs import Computed, DecodeGraphs
+from models.step.layout import StepLayout
 from models.step.model import Capacity, InFlight
+from models.step.placement import Placement, Span
+from models.step.replayed import replay_objection
 from models.step.sampler import Sampler
 from models.step.scores import Scoring, StepScores
 from models.step.transfer import to_host
@@ -32,6 +36,10 @@ class Layout(Protocol):
 
     def indices(self, values: list[int], dtype: torch.dtype = torch.int64) -> Tensor:
         """A tensor of ``values`` on the device."""
+        ...
+
+    def send(self, *lists: list[int]) -> list[Tensor]:
+        """``indices`` of each list, together with what else the step needs there."""
         ...
 
 
@@ -66,43 +74,63 @@ class PagedModel:
         self._forward = forward
         self._facts = dict(facts)
         self._sampler = Sampler(capacity.slots, capacity.vocab_size, self.device)
-        self._last = torch.zeros(capacity.slots, dtype=torch.int64, device=self.device)
+        self._graphs: DecodeGraphs | None = None
+        # By slot, and one more that pads recorded steps.
+        self._last = torch.zeros(capacity.slots + 1, dtype=torch.int64, device=self.device)
+
+    def record_decoding(self, capture: Capture) -> None:
+        """From here on, steps that only decode are launched as a whole, if that works."""
+        graphs = DecodeGraphs(self._forward, self._last, self.capacity)
+        fact = graphs.record(capture)
+        objection = replay_objection(self._forward, graphs, self.capacity)
+        self._facts["graphs"] = f"none ({objection})" if objection else fact
+        self._graphs = None if objection else graphs
 
     @torch.inference_mode()
     def launch(self, chunks: abc.Sequence[Chunk]) -> InFlight:
-        layout = self._forward.layout(chunks)
-        ids = self._inputs(layout, chunks)
-        ends, places = _kept(layout, chunks)
-        logits = self._forward(layout, ids, layout.indices(ends + places))
-        self._sampler.observe(chunks, layout.starts, ids)
+        recorded = self._graphs is not None and self._graphs.takes(chunks)
+        step = self._graphs.run(chunks) if self._graphs and recorded else self._compute(chunks)
+        self._sampler.observe(chunks, step.starts, step.ids)
         wanted = [chunk for chunk in chunks if chunk.samples]
-        scoring = Scoring(chunks, logits[: len(ends)], logits[len(ends) :])
-        tokens = self._sampler.sample(logits[: len(ends)], wanted)
-        self._last.index_copy_(0, layout.indices([chunk.slot for chunk in wanted]), tokens)
+        logits = step.logits[: len(wanted)]
+        scoring = Scoring(chunks, logits, step.logits[len(wanted) :])
+        tokens = self._sampler.sample(logits, wanted)
+        self._last.index_copy_(0, step.slots, tokens)
         return DeviceTokens(tokens, scoring.scored(tokens))
 
     def release(self, slot: int) -> None:
         """Nothing to do: what a slot holds is written anew at the next admission."""
 
     def reset(self) -> None:
-        """Nothing to do: blocks are written before they are read."""
+        """Blocks are written before they are read."""
+        if self._graphs is not None:
+            self._graphs.forget()
 
     def describe(self) -> dict[str, str]:
         return dict(self._facts)
 
-    def _inputs(self, layout: Layout, chunks: abc.Sequence[Chunk]) -> Tensor:
-        ids = [0] * layout.tokens
-        on_device: list[tuple[int, int]] = []
-        for start, chunk in zip(layout.starts, chunks, strict=True):
-            ids[start : start + len(chunk.token_ids)] = chunk.token_ids
-            if chunk.from_slot:
-                on_device.append((start + chunk.count - 1, chunk.slot))
-        inputs = layout.indices(ids)
-        if on_device:
-            places, slots = zip(*on_device, strict=True)
-            last = self._last[layout.indices(list(slots))]
-            inputs.index_copy_(0, layout.indices(list(places)), last)
-        return inputs
+    def _compute(self, chunks: abc.Sequence[Chunk]) -> Computed:
+        layout = self._forward.layout(chunks)
+        ends, scored = _kept(layout, chunks)
+        fed = [(i, chunk) for i, chunk in enumerate(chunks) if chunk.from_slot]
+        ids, keep, slots, places, owners = layout.send(
+            _known_ids(layout, chunks),
+            ends + scored,
+            [chunk.slot for chunk in chunks if chunk.samples],
+            [layout.starts[i] + chunk.count - 1 for i, chunk in fed],
+            [chunk.slot for _, chunk in fed],
+        )
+        if fed:
+            ids.index_copy_(0, places, self._last.index_select(0, owners))
+        return Computed(ids, layout.starts, self._forward(layout, ids, keep), slots)
+
+
+def _known_ids(layout: Layout, chunks: abc.Sequence[Chunk]) -> list[int]:
+    """The flat inputs; 0 for those that are still on the device."""
+    ids = [0] * layout.tokens
+    for start, chunk in zip(layout.starts, chunks, strict=True):
+        ids[start : start + len(chunk.token_ids)] = chunk.token_ids
+    return ids
 
 
 def _kept(layout: Layout, chunks: abc.Sequence[Chunk]) -> tuple[list[int], list[int]]:
@@ -122,9 +150,10 @@ class PagedForward:
         self._scratch = Scratch()
 
     def layout(self, spans: abc.Sequence[Span]) -> StepLayout:
-        return StepLayout(spans, self.block_size, self._model.device, self._model.dtype)
+        device, dtype = self._model.device, self._model.dtype
+        return StepLayout(spans, self.block_size, device, dtype, varlen=self._varlen)
 
-    def __call__(self, layout: StepLayout, ids: Tensor, keep: Tensor) -> Tensor:
+    def __call__(self, layout: Placement, ids: Tensor, keep: Tensor) -> Tensor:
         """Logits [len(keep), vocabulary] after the flat tokens ``keep`` of ``ids`` [tokens]."""
         with attending(PagedAttention(layout, self._scratch, varlen=self._varlen)):
             output = self._model(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from models.schedule.sequence import Ruling
-from models.step.transfer import to_device
+from models.step.transfer import bytes_to_device, to_device
 
 
 def restrict(logits: Tensor, rulings: abc.Sequence[Future[Ruling] | None]) -> None:
@@ -31,9 +31,7 @@ def restrict(logits: Tensor, rulings: abc.Sequence[Future[Ruling] | None]) -> No
 
 def _unpack(packed: list[bytes], device: torch.device) -> Tensor:
     """bool [rows, 8 * bytes]: the bits of each row, lowest first."""
-    joined = torch.frombuffer(bytearray(b"".join(packed)), dtype=torch.uint8)
-    if device.type == "cuda":
-        joined = joined.pin_memory().to(device, non_blocking=True)
+    joined = bytes_to_device(b"".join(packed), device)
     shifts = torch.arange(8, dtype=torch.uint8, device=device)
     bits = (joined[:, None] >> shifts) & 1
     return bits.view(len(packed), -1).bool()

@@ -10,15 +10,16 @@ from torch import Tensor
 from torch.nn.attention.varlen import varlen_attn
 
 from models.step.cache import LayerCache
-from models.step.layout import RaggedLayout
+from models.step.placement import RaggedLayout
 
 CAUSAL = (-1, 0)
+PRECISIONS = (torch.float16, torch.bfloat16)
 
 
 def can_varlen(query: Tensor, cache: LayerCache) -> bool:
     """Whether the kernel takes these shapes and types at all."""
-    half = query.dtype in (torch.float16, torch.bfloat16) and query.dtype == cache.storage.dtype
-    return half and query.shape[-1] == cache.key_dim == cache.values.shape[-1]
+    kind = query.dtype in PRECISIONS and query.dtype == cache.storage.dtype
+    return kind and query.shape[-1] == cache.key_dim == cache.values.shape[-1]
 
 
 def varlen_attention(

@@ -17,6 +17,7 @@ from models.step.native.forward import NativeForward
 from models.step.native.stack import Stack
 from models.step.paged import Forward, PagedForward
 from models.step.place import parameters_of, weights_of
+from models.step.varlen import PRECISIONS
 
 VARLEN_BLOCK = 256  # tokens; the variable-length kernel that torch ships may take no other
 LONGEST_PROBE = 64  # tokens
@@ -79,7 +80,8 @@ class TorchWay:
         return weights_of(self._model, parameters) + note
 
     def open(self, blocks: int) -> PagedForward:
-        cache.allocate(self._layers, blocks, self.block_size, self._model.device)
+        # One more than is handed out, for what pads recorded steps.
+        cache.allocate(self._layers, blocks + 1, self.block_size, self._model.device)
         return self._forward()
 
     def _forward(self) -> PagedForward:
@@ -165,7 +167,7 @@ def torch_ways(
     block_size: int,
     kv_dtype: torch.dtype | None,
 ) -> abc.Iterator[TorchWay]:
-    half = model.dtype in (torch.float16, torch.bfloat16) and kv_dtype in (None, model.dtype)
+    half = model.dtype in PRECISIONS and kv_dtype in (None, model.dtype)
     if kernels in ("auto", "varlen") and model.device.type == "cuda" and half:
         for size in dict.fromkeys((block_size, VARLEN_BLOCK)):
             yield TorchWay("varlen", model, seen, size, kv_dtype)

@@ -66,6 +66,14 @@ async def serving(
 ) -> AsyncGenerator[TokenEngine, None]:
     paged = served(model, **wishes)
     assert isinstance(paged, PagedModel), paged.describe()
+    async with engine_over(paged, ahead=ahead, step_tokens=step_tokens) as engine:
+        yield engine
+
+
+@asynccontextmanager
+async def engine_over(
+    paged: PagedModel, *, ahead: bool, step_tokens: int = 8
+) -> AsyncGenerator[TokenEngine, None]:
     paged.launch_ahead = ahead
     metrics = LlmMetrics("paged")
     stepper = Stepper(paged, step_tokens=step_tokens, metrics=metrics)

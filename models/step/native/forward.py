@@ -8,8 +8,8 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from models.step.layout import Span
 from models.step.native.stack import Stack
+from models.step.placement import Span
 
 
 class NativeLayout:
@@ -31,6 +31,9 @@ class NativeLayout:
 
     def indices(self, values: list[int], dtype: torch.dtype = torch.int64) -> Tensor:
         return torch.tensor(values, dtype=dtype)
+
+    def send(self, *lists: list[int]) -> list[Tensor]:
+        return [self.indices(values) for values in lists]
 
 
 class NativeForward:

@@ -7,7 +7,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from models.step.layout import Group, Span, StepLayout, split_by_width
+from models.step.layout import StepLayout, split_by_width
+from models.step.placement import Group, Span
 from models.step.probe import ProbeSpan
 
 CPU = torch.device("cpu")

@@ -12,7 +12,8 @@ from torch.nn.attention.varlen import varlen_attn
 
 from models.step import varlen
 from models.step.cache import LayerCache
-from models.step.layout import RaggedLayout, StepLayout
+from models.step.layout import StepLayout
+from models.step.placement import RaggedLayout
 from models.step.probe import ProbeSpan
 from models.step.varlen import can_varlen, varlen_attention
 

@@ -28,11 +28,12 @@ SMALL: dict[str, Any] = {
 
 
 def tiny(model_type: str, **changes: Any) -> PreTrainedModel:
-    """A random model of this architecture, in float32."""
+    """A random model of this architecture, in float32 unless ``dtype`` is among the changes."""
+    dtype = changes.pop("dtype", torch.float32)
     torch.manual_seed(0)
     config = AutoConfig.for_model(model_type, **{**SMALL, **changes})
     model: PreTrainedModel = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
-        config, dtype=torch.float32
+        config, dtype=dtype
     )
     model.train(False)
     return model
