@@ -11,6 +11,7 @@ import secrets
 import signal
 import sys
 from collections.abc import Callable, Container
+from contextlib import nullcontext
 from pathlib import Path
 
 from filelock import FileLock
@@ -38,7 +39,7 @@ def main() -> None:
         limit_s=arguments.limit,
         folder=arguments.out,
     )
-    with FileLock(LOCK):
+    with nullcontext() if arguments.url else FileLock(LOCK):
         found = compare(arguments, plan)
     text = report(found)
     plan.folder.mkdir(parents=True, exist_ok=True)

