@@ -2,7 +2,7 @@
 #               CONFIG=<file> runs a configuration of your own
 # make test     format, lint, types and tests
 # make install  the virtual environment alone
-# make bench    measures step batching, and the graph against the bare engine
+# make bench    our server beside its peers; ARGS='--servers …' (tests/bench/README.md)
 # make lock     pins the newest versions that pyproject.toml allows
 # make clean    removes the virtual environment and what tools left; the model cache stays
 
@@ -15,10 +15,12 @@ CONFIG ?=
 MODEL ?=
 PORT ?=
 HOST ?=
+ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
+PLOTTING := $(VENV)/plotting
 PIP_LOG := $(VENV)/pip.log
 
 .PHONY: serve test install bench lock clean
@@ -35,9 +37,12 @@ test: $(INSTALLED)
 
 install: $(INSTALLED)
 
-bench: $(INSTALLED)
-	$(BIN)/python -m tests.bench.step_batching
-	$(BIN)/python -m tests.bench.serving
+bench: $(PLOTTING)
+	$(BIN)/python -m tests.bench $(ARGS)
+
+$(PLOTTING): $(INSTALLED)
+	@$(BIN)/python -m pip install --quiet -e '.[bench]'
+	@touch $@
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

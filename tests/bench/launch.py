@@ -17,7 +17,7 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
 from tests.bench.client import Endpoint
-from tests.bench.processes import MARK, cpu_seconds, end_all
+from tests.bench.processes import MARK, cpu_seconds, end_all, marked
 from tests.bench.servers import Place, Server
 from tests.serving import HOST, ROOT, free_port
 
@@ -58,8 +58,9 @@ def running(server: Server, peers: Path, logs: Path) -> Iterator[Running]:
         _wait_until_answering(server, endpoint, process, log)
         yield Running(endpoint, time.perf_counter() - began, server, mark)
     finally:
+        family = marked(mark)
         _stop(process)
-        end_all(mark, 5.0)
+        end_all({*family, *marked(mark)}, 5.0)
         shutil.rmtree(scratch, ignore_errors=True)
 
 

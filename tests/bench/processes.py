@@ -1,4 +1,8 @@
-"""A server's processes, known by a mark in their environment: their CPU time, and their end."""
+"""A server's processes: their CPU time, and their end.
+
+They are known by a mark in their environment. Some write their title over it; those are known as
+children of the others.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import re
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,9 +22,14 @@ Kinds = Mapping[str, str]  # a pattern of the command line: what such a process 
 
 
 def marked(mark: str) -> list[int]:
-    """The ids of all living processes that inherited the mark."""
+    """The ids of all living processes that inherited the mark, and of their descendants."""
     needle = f"{MARK}={mark}\0".encode()
-    return [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _has(pid, needle)]
+    everyone = sorted(map(int, filter(str.isdigit, os.listdir("/proc"))))
+    parents = {pid: _parent(pid) for pid in everyone}
+    found = {pid for pid in everyone if _has(pid, needle)}
+    while more := {pid for pid in everyone if parents[pid] in found and pid not in found}:
+        found |= more
+    return sorted(found)
 
 
 def cpu_seconds(mark: str, kinds: Kinds) -> dict[str, float]:
@@ -36,10 +45,10 @@ def kind_of(command: str, kinds: Kinds) -> str:
     return next((kind for pattern, kind in kinds.items() if re.search(pattern, command)), "server")
 
 
-def end_all(mark: str, patience_s: float) -> None:
-    """Waits so long for the marked processes to end, and kills those that have not."""
+def end_all(pids: Iterable[int], patience_s: float) -> None:
+    """Waits so long for these processes to end, and kills those that have not."""
     until = time.monotonic() + patience_s
-    while (left := marked(mark)) and time.monotonic() < until:
+    while (left := [pid for pid in pids if _lives(pid)]) and time.monotonic() < until:
         time.sleep(0.1)
     for pid in left:
         with suppress(ProcessLookupError):
@@ -57,6 +66,24 @@ def _command(pid: int) -> str:
     return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
 
 
+def _lives(pid: int) -> bool:
+    with suppress(OSError):
+        return _stat(pid)[0] != "Z"
+    return False
+
+
+def _parent(pid: int) -> int:
+    """0 if it has ended."""
+    with suppress(OSError):
+        return int(_stat(pid)[1])
+    return 0
+
+
 def _spent(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) * TICK_S
+    user, system = _stat(pid)[11:13]
+    return (int(user) + int(system)) * TICK_S
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat from the process's state on."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -52,6 +52,14 @@ def test_a_server_runs_while_it_is_needed(tmp_path: Path) -> None:
     assert "POST /v1/completions" in (tmp_path / "one.log").read_text()
 
 
+def test_a_process_without_its_environment_is_known_by_its_parent(tmp_path: Path) -> None:
+    child = "import subprocess; subprocess.Popen(['sleep', '60'], env={})"
+    with running(tiny("parent", f"{child}\n{TINY}"), tmp_path, tmp_path) as started:
+        family = marked(started.mark)
+        assert len(family) == 2
+    assert not any(Path(f"/proc/{pid}").exists() for pid in family)
+
+
 def test_a_server_that_ends_is_told_with_its_log(tmp_path: Path) -> None:
     failing = tiny("other", "import sys; sys.exit('no such model')")
     with pytest.raises(NotStarted, match="no such model"), running(failing, tmp_path, tmp_path):
