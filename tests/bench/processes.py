@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 MARK = "BENCH_SERVER"  # in the environment of all that a server starts
+KILL_S = 5.0  # what the kernel may take to end a killed process
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 Kinds = Mapping[str, str]  # a pattern of the command line: what such a process is called
@@ -47,12 +48,25 @@ def kind_of(command: str, kinds: Kinds) -> str:
 
 def end_all(pids: Iterable[int], patience_s: float) -> None:
     """Waits so long for these processes to end, and kills those that have not."""
-    until = time.monotonic() + patience_s
-    while (left := [pid for pid in pids if _lives(pid)]) and time.monotonic() < until:
-        time.sleep(0.1)
-    for pid in left:
+    for pid in (left := _left_after(pids, patience_s)):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+    _left_after(left, KILL_S)
+
+
+def lives(pid: int) -> bool:
+    """Whether it runs; one that has ended but that nobody has asked after does not."""
+    with suppress(OSError):
+        return _stat(pid)[0] != "Z"
+    return False
+
+
+def _left_after(pids: Iterable[int], seconds: float) -> list[int]:
+    """Those that still live after so long, at most."""
+    until = time.monotonic() + seconds
+    while (left := [pid for pid in pids if lives(pid)]) and time.monotonic() < until:
+        time.sleep(0.1)
+    return left
 
 
 def _has(pid: int, needle: bytes) -> bool:
@@ -64,12 +78,6 @@ def _has(pid: int, needle: bytes) -> bool:
 
 def _command(pid: int) -> str:
     return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-
-
-def _lives(pid: int) -> bool:
-    with suppress(OSError):
-        return _stat(pid)[0] != "Z"
-    return False
 
 
 def _parent(pid: int) -> int:

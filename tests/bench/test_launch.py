@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench.launch import NotStarted, running
-from tests.bench.processes import kind_of, marked
+from tests.bench.processes import kind_of, lives, marked
 from tests.bench.servers import OURS, SERVERS, Place, Server
 
 TINY = """
@@ -57,7 +57,7 @@ def test_a_process_without_its_environment_is_known_by_its_parent(tmp_path: Path
     with running(tiny("parent", f"{child}\n{TINY}"), tmp_path, tmp_path) as started:
         family = marked(started.mark)
         assert len(family) == 2
-    assert not any(Path(f"/proc/{pid}").exists() for pid in family)
+    assert not any(lives(pid) for pid in family)
 
 
 def test_a_server_that_ends_is_told_with_its_log(tmp_path: Path) -> None:
