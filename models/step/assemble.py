@@ -157,6 +157,8 @@ def _paged(
 def _why(way: Way, wishes: Wishes, failures: abc.Sequence[str]) -> str:
     if failures:
         return "; ".join(failures)
+    if way.detail:
+        return way.detail
     if wishes.kernels == "native" and way.name != "native":
         return "native kernels are for CPUs"
     if wishes.kernels == "varlen" and way.name != "varlen":

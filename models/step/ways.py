@@ -27,6 +27,7 @@ class Way(Protocol):
     """One way. First it is tried exactly, over a small pool; if it is chosen, made as wished."""
 
     name: str
+    detail: str  # for people
     block_size: int  # tokens
     bytes_per_token: int  # of the pool, as wished
     kv_dtypes: tuple[torch.dtype, ...]
@@ -50,6 +51,8 @@ class Way(Protocol):
 
 class TorchWay:
     """The model's own modules, with paged attention in their midst."""
+
+    detail = ""
 
     def __init__(
         self,
@@ -116,9 +119,11 @@ class NativeWay:
         self._model = model
         self._positions = max(positions, LONGEST_PROBE)
         self._stack: Stack | None = None
+        self.detail = ""
 
     def try_out(self, blocks: int) -> NativeForward:
         self._stack = self._pack(torch.float32, int8=False)
+        self.detail = self._stack.instructions
         return self.open(blocks)
 
     def close(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
+from ctypes import POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_void_p
 from pathlib import Path
 
 
@@ -62,6 +62,7 @@ def load(path: Path) -> ctypes.CDLL:
         ("stack_allocate", None, [c_void_p, c_int32]),
         ("stack_forward", None, [c_void_p, POINTER(Step)]),
         ("stack_weight_bytes", c_int64, [c_void_p]),
+        ("stack_instructions", c_char_p, []),
         ("stack_destroy", None, [c_void_p]),
     ):
         function = getattr(library, name)

@@ -12,6 +12,7 @@
 #include "vector.h"
 
 constexpr int kPanel = 2 * kLanes;
+constexpr int kAhead = 4096;  // bytes of weights that are asked for before they are needed
 constexpr int kGroup = 64;  // inputs that share a scale in 8 bit
 #if defined(__AVX512F__)
 constexpr int kTile = 12;     // rows of x whose sums fit the registers
@@ -93,6 +94,11 @@ inline Ints dot4(Ints sum, Ints unsigned_bytes, int32_t signed_bytes) {
 #endif
 }
 
+// With many rows a core is too busy to ask for weights early enough by itself.
+inline void prefetch(const void* weights) {
+  __builtin_prefetch(static_cast<const char*>(weights) + kAhead, 0, 2);
+}
+
 template <int M>
 struct Sums {
   Floats at[M][2];
@@ -105,6 +111,8 @@ inline void multiply(const Matrix& w, int panel, const Rows& x, int row, Sums<M>
   if (w.format == Format::kFloat32) {
     const float* p = w.weights.as<float>() + static_cast<size_t>(panel) * k * kPanel;
     for (int i = 0; i < k; ++i, p += kPanel) {
+      prefetch(p);
+      prefetch(p + kLanes);
       const Floats low = load<Floats>(p), high = load<Floats>(p + kLanes);
 #pragma GCC unroll 12
       for (int m = 0; m < M; ++m) {
@@ -116,6 +124,7 @@ inline void multiply(const Matrix& w, int panel, const Rows& x, int row, Sums<M>
   } else {
     const uint32_t* p = w.weights.as<uint32_t>() + static_cast<size_t>(panel) * k * kLanes;
     for (int i = 0; i < k; ++i, p += kLanes) {
+      prefetch(p);
       const Ints both = load<Ints>(p);
       const Floats low = as_floats(both << 16), high = as_floats(both & static_cast<int>(0xffff0000));
 #pragma GCC unroll 12
@@ -140,6 +149,8 @@ inline void multiply_bytes(const Matrix& w, int panel, const Rows& x, int row, S
     for (int m = 0; m < M; ++m) parts[m][0] = parts[m][1] = ints(x.offsets[(row + m) * groups + g]);
 #pragma GCC unroll 4
     for (int i = 0; i < kGroup; i += 4, p += 4 * kPanel) {
+      prefetch(p);
+      prefetch(p + 4 * kLanes);
       const Ints low = load<Ints>(p), high = load<Ints>(p + 4 * kLanes);
 #pragma GCC unroll 12
       for (int m = 0; m < M; ++m) {

@@ -269,5 +269,6 @@ void stack_set_head(Stack* stack, const float* norm, const float* weight, const 
 void stack_allocate(Stack* stack, int blocks) { stack->allocate(blocks); }
 void stack_forward(Stack* stack, const Step* step) { stack->forward(*step); }
 int64_t stack_weight_bytes(const Stack* stack) { return static_cast<int64_t>(stack->weight_bytes()); }
+const char* stack_instructions() { return instructions(); }
 void stack_destroy(Stack* stack) { delete stack; }
 }

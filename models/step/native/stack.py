@@ -42,6 +42,7 @@ class Stack:
         """``positions`` is the longest sequence. Raises NoNative if there is no library."""
         self._library = library(processor)
         self.vocab = blueprint.vocab
+        self._logits = torch.empty(0, blueprint.vocab)
         self._int8 = int8
         self._matrices = sum(linear.weight.numel() for linear in blueprint.linears)
         self._embedding = embeddings(blueprint.embedding)
@@ -75,6 +76,12 @@ class Stack:
         self._set_head(blueprint)
 
     @property
+    def instructions(self) -> str:
+        """What the library was compiled for, for people."""
+        text: bytes = self._library.stack_instructions()
+        return text.decode()
+
+    @property
     def weight_bytes(self) -> int:
         """Of all matrices: what a step reads at least."""
         size: int = self._library.stack_weight_bytes(self._handle)
@@ -93,7 +100,7 @@ class Stack:
         self._library.stack_allocate(self._handle, blocks)
 
     def forward(self, ids: Tensor, spans: Tensor, tables: Tensor, keep: Tensor) -> Tensor:
-        """Logits [len(keep), vocab] after the flat tokens ``keep``.
+        """Logits [len(keep), vocab] after the flat tokens ``keep``; gone at the next call.
 
         All int32: ``ids`` [tokens], ``spans`` [sequences, 4] of first flat token, first position,
         count and first place in ``tables``, which holds the blocks of all sequences.
@@ -101,7 +108,7 @@ class Stack:
         """
         if int(ids.max()) >= len(self._embedding) or int(ids.min()) < 0:
             raise IndexError(f"a token id is not within the {len(self._embedding)} of the model")
-        logits = torch.empty(len(keep), self.vocab)
+        logits = self._room(len(keep))
         step = Step(
             ids=ids.data_ptr(),
             spans=spans.data_ptr(),
@@ -114,6 +121,12 @@ class Stack:
         )
         self._library.stack_forward(self._handle, ctypes.byref(step))
         return logits
+
+    def _room(self, rows: int) -> Tensor:
+        """Always the same memory: fresh pages cost more than what is written to them."""
+        if self._logits.shape[0] < rows:
+            self._logits = torch.empty(rows, self.vocab)
+        return self._logits[:rows]
 
     def _set_layer(self, index: int, layer: LayerParts, blueprint: Blueprint) -> None:
         held = _LayerTensors(layer, blueprint)

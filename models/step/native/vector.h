@@ -15,6 +15,23 @@ using Floats = float __attribute__((vector_size(64)));
 using Ints = int32_t __attribute__((vector_size(64)));
 using Half16 = uint16_t __attribute__((vector_size(32)));
 
+// The instructions that this was compiled for, as far as they matter here.
+inline const char* instructions() {
+#if defined(__AVX512VNNI__)
+  return "AVX-512 with VNNI";
+#elif defined(__AVX512F__)
+  return "AVX-512";
+#elif defined(__AVXVNNI__)
+  return "AVX2 with VNNI";
+#elif defined(__AVX2__)
+  return "AVX2";
+#elif defined(__ARM_NEON)
+  return "NEON";
+#else
+  return "no vector instructions";
+#endif
+}
+
 template <class T>
 inline T load(const void* from) {
   T value;

@@ -17,7 +17,7 @@ NEW = 12
 
 def native(model: PreTrainedModel, **wishes: Any) -> StepModel:
     step_model = served(model, block_size=16, kv_cache_gib=0.01, **wishes)
-    assert step_model.describe()["kernels"] == "paged, native"
+    assert step_model.describe()["kernels"].startswith("paged, native (")
     return step_model
 
 

@@ -61,7 +61,7 @@ def logits_of(forward: NativeForward, *chunks: tuple[int, list[int], tuple[int, 
     """All logits of one step over (start, ids, blocks)."""
     layout = forward.layout([ProbeSpan(start, len(ids), blocks) for start, ids, blocks in chunks])
     ids = torch.tensor([id for _, ids, _ in chunks for id in ids])
-    return forward(layout, ids, torch.arange(layout.tokens))
+    return forward(layout, ids, torch.arange(layout.tokens)).clone()
 
 
 def prompt(length: int, seed: int = 0) -> list[int]:
