@@ -115,7 +115,7 @@ def _paged_logits(
         spans = [ProbeSpan(start, count, tables[seq]) for seq, start, count in step]
         layout = forward.layout(spans)
         flat = torch.cat([_chunk(ids, step[i]) for i in layout.order])
-        logits = forward(layout, flat, torch.arange(layout.tokens, device=flat.device))
+        logits = forward(layout, flat, torch.arange(layout.tokens, device=flat.device)).clone()
         starts = layout.starts
         results.append(
             {seq: logits[at : at + n] for at, (seq, _, n) in zip(starts, step, strict=True)}

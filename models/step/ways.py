@@ -118,6 +118,7 @@ class NativeWay:
         self._kv_dtype = kv_dtype
         self._model = model
         self._positions = max(positions, LONGEST_PROBE)
+        self._threads = torch.get_num_threads()
         self._stack: Stack | None = None
         self.detail = ""
 
@@ -131,7 +132,10 @@ class NativeWay:
             self._stack.allocate(0)
 
     def settle(self, *, int8: bool) -> str:
-        """The model's parameters go, too: the stack has copies."""
+        """The model's parameters go, too: the stack has copies.
+
+        What is left to torch is little, and its threads would keep cores from the stack's.
+        """
         assert self._stack is not None
         parameters = parameters_of(self._model)
         if int8 or self._kv_dtype != torch.float32:
@@ -139,6 +143,7 @@ class NativeWay:
             self._stack = self._pack(self._kv_dtype, int8=int8)
         for parameter in self._model.parameters():
             parameter.data = parameter.data.new_empty(0)
+        torch.set_num_threads(1)
         return (
             f"{type(self._model).__name__}, {parameters / 1e6:.0f} M parameters,"
             f" {self._stack.weight_bytes / 2**30:.2f} GiB {self._stack.weight_kind}"
@@ -152,7 +157,7 @@ class NativeWay:
     def _pack(self, kv_dtype: torch.dtype, *, int8: bool) -> Stack:
         return Stack(
             self._blueprint,
-            threads=torch.get_num_threads(),
+            threads=self._threads,
             positions=self._positions,
             block_size=self.block_size,
             kv_dtype=kv_dtype,
