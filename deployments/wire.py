@@ -37,6 +37,9 @@ def pack(item: Item | EngineError) -> Packed:
 
 def unpack(packed: Packed) -> Item:
     """The item again; raises it if it is an error."""
+    if packed[0] == "tokens" and len(packed) == 5:  # almost all of them
+        _, choice, token_ids, finish, stop_id = packed
+        return Tokens(choice, token_ids, finish and FinishReason(finish), stop_id)
     match packed:
         case ("tokens", choice, token_ids, finish, stop_id, *scores):
             return Tokens(choice, token_ids, finish and FinishReason(finish), stop_id, *scores)

@@ -191,6 +191,8 @@ class _Choice:
 
 def joined(parts: Iterable[Part]) -> list[Part]:
     """The same with fewer parts: those that go on with the one before are one with it."""
+    if isinstance(parts, list) and len(parts) < 2:
+        return parts
     result: list[Part] = []
     for part in parts:
         whole = _together(result[-1], part) if result else None

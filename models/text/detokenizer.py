@@ -41,7 +41,9 @@ class TextDecoder:
 
     def push(self, token_ids: Sequence[int]) -> str:
         """The text that is safe to send now; tokens after a stop are not consumed."""
-        return "".join(self._push(token_id) for token_id in token_ids)
+        if len(token_ids) == 1:
+            return self._push(token_ids[0])
+        return "".join(map(self._push, token_ids))
 
     def flush(self) -> str:
         """What was held, once, as no more tokens follow.

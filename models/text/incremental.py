@@ -56,6 +56,7 @@ class Detokenizer:
         self._special = frozenset(special)
         self._hidden = frozenset(hidden if skip_special else ())
         self._pieces: dict[int, str] = {}
+        self._spelled: dict[int, bytes] = {}
         self._bytes: dict[int, bytes] = {}
         steps = _decoder_steps(tokenizer)
         self._byte_level = "ByteLevel" in steps and steps <= {"ByteLevel", "Fuse"}
@@ -85,6 +86,13 @@ class Detokenizer:
         found = _BYTE_TOKEN.fullmatch(self.piece(token_id)) if self._byte_fallback else None
         return bytes.fromhex(found[1]) if found else None
 
+    def spelled(self, token_id: int) -> bytes:
+        """The bytes that a byte-level vocabulary spells with the token's piece."""
+        spelled = self._spelled.get(token_id)
+        if spelled is None:
+            spelled = self._spelled[token_id] = _spelled_bytes(self.piece(token_id))
+        return spelled
+
     def bytes_of(self, token_id: int) -> bytes:
         """What a token stands for in the middle of a text, special or not: maybe half a character.
 
@@ -113,14 +121,14 @@ class _ByteLevelText:
     """For tokens that spell bytes: the text is the UTF-8 decoding of all of them."""
 
     def __init__(self, detokenizer: Detokenizer, prompt: Sequence[int]) -> None:
-        self._piece = detokenizer.piece
+        self._spelled = detokenizer.spelled
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         tail = list(islice(_last_shown(detokenizer, prompt), _CHARACTER_BYTES))
         for token_id in reversed(tail):
             self.push(token_id)
 
     def push(self, token_id: int) -> str:
-        return self._utf8.decode(_spelled_bytes(self._piece(token_id)))
+        return self._utf8.decode(self._spelled(token_id))
 
     def flush(self) -> str:
         return self._utf8.decode(b"", final=True)
