@@ -13,7 +13,7 @@ class RaySink:
     """For use inside a replica. Ray adds ``ray_`` to the names, and the replica to the labels."""
 
     def __init__(self, model: str) -> None:
-        self._tags = {"model": model}
+        self._model = model
         self._counters: dict[Metric, metrics.Counter] = {}
         self._gauges: dict[Metric, metrics.Gauge] = {}
         self._histograms: dict[Metric, metrics.Histogram] = {}
@@ -21,22 +21,24 @@ class RaySink:
             self._register(metric)
 
     def add(self, metric: Metric, value: float, label: str = "") -> None:
-        tags = self._tags if metric.label is None else {**self._tags, metric.label: label}
-        self._counters[metric].inc(value, tags)
+        self._counters[metric].inc(value, {metric.label: label} if metric.label else {})
 
     def set(self, metric: Metric, value: float) -> None:
-        self._gauges[metric].set(value, self._tags)
+        self._gauges[metric].set(value)
 
     def observe(self, metric: Metric, value: float) -> None:
-        self._histograms[metric].observe(value, self._tags)
+        self._histograms[metric].observe(value)
 
     def _register(self, metric: Metric) -> None:
         name = metric.name.removesuffix("_total")  # Ray adds it to counters
         keys: Any = ("model",) if metric.label is None else ("model", metric.label)
         if metric.kind is Kind.COUNTER:
             self._counters[metric] = metrics.Counter(name, metric.help, keys)
+            self._counters[metric].set_default_tags({"model": self._model})
         elif metric.kind is Kind.GAUGE:
             self._gauges[metric] = metrics.Gauge(name, metric.help, keys)
+            self._gauges[metric].set_default_tags({"model": self._model})
         else:
             boundaries = list(metric.buckets)
             self._histograms[metric] = metrics.Histogram(name, metric.help, boundaries, keys)
+            self._histograms[metric].set_default_tags({"model": self._model})
