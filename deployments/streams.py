@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Sequence
 from contextlib import aclosing
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from deployments.openai.errors import timed_out
 from models.engine import LlmEngine
@@ -41,13 +41,12 @@ class _Silence:
         self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
         self._since: float | None = None  # on the loop's clock, while there is a wait
-        self._task: asyncio.Task[Any] | None = None
+        self._task = asyncio.current_task()
         self._expired = False
         self._timer = self._loop.call_later(timeout_s, self._look)
 
     async def bound(self, wait: Awaitable[T]) -> T:
         """What it brings, or ``ApiError`` when it has taken too long."""
-        self._task = asyncio.current_task()
         self._since = self._loop.time()
         try:
             return await wait
