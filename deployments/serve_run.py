@@ -33,7 +33,7 @@ CLUSTER_ENVIRONMENT = {
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "deployments.lines.proxy:middlewares",
     "RAY_SERVE_PROXY_USE_GRPC": "1",
     "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "2000",
-    "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5",
+    "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.25",
 }
 
 ModelStates = Mapping[str, Mapping[str, Any]]  # what `GET /ready` tells of each model by its name
