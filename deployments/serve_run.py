@@ -28,11 +28,14 @@ FAILED = re.compile(
 )
 
 # Read by Serve's own processes when they start. Answers reach the proxy by lines, and its calls go
-# by gRPC. The rest lets idle processes sleep longer: by default they take a tenth of a core.
+# by gRPC, which must take whole answers of any size. The rest lets idle processes sleep longer: by
+# default they take a tenth of a core.
 CLUSTER_ENVIRONMENT = {
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "deployments.lines.proxy:middlewares",
     "RAY_SERVE_PROXY_USE_GRPC": "1",
+    "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": str(2**31 - 1),
     "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "2000",
+    "REPORTER_UPDATE_INTERVAL_MS": "20000",  # of Ray's dashboard agent
     "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.25",
 }
 

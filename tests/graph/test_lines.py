@@ -34,6 +34,15 @@ async def test_many_answers_at_once_are_each_whole_and_their_own(graph: RunningG
     assert [text_of(events) for events in answers] == [answer_to(p, 60) for p in prompts]
 
 
+async def test_a_whole_answer_of_many_megabytes_reaches_its_client(graph: RunningGraph) -> None:
+    base = f"http://127.0.0.1:{graph.port}"
+    async with httpx.AsyncClient(base_url=base, timeout=60) as client:
+        asked = {"model": "recall", "prompt": "x" * 1_500_000}
+        answer = await client.post("/tokenize", json=asked)
+    assert len(answer.content) > 5_000_000
+    assert answer.json()["count"] == 1_500_000
+
+
 async def test_a_storm_of_cancelled_answers_leaves_the_line_to_the_others(
     graph: RunningGraph,
 ) -> None:
