@@ -15,6 +15,8 @@ LOADING = {
     "kv_cache_dtype",
     "kv_cache_gib",
     "prefix_cache",
+    "speculative_tokens",
+    "speculative_ngram",
 }
 # What only the generation of text needs.
 GENERATING = {
@@ -26,6 +28,8 @@ GENERATING = {
     "prefix_cache",
     "step_tokens",
     "step_ms",
+    "speculative_tokens",
+    "speculative_ngram",
 }
 CONVERSING = {"chat_template", "reasoning", "tool_format"}
 # What browsers send as `Origin`: without a path, not even a slash.
@@ -76,6 +80,12 @@ class EngineSettings(Settings):
         None,
         description="how long a step should take while answers are generated, prompts beside them"
         " included; null: four times what they take alone, 50 to 200",
+    )
+    speculative_tokens: Annotated[int, Field(ge=0)] = Field(
+        0, description="most tokens guessed at once by what followed the same text; 0: no guesses"
+    )
+    speculative_ngram: Annotated[int, Field(ge=1)] = Field(
+        3, description="how many tokens must have come before in the same order for a guess"
     )
     max_running: Annotated[int, Field(ge=1)] = Field(32, description="most sequences in a step")
     max_waiting: Annotated[int, Field(ge=0)] = Field(256, description="most sequences in the queue")

@@ -6,7 +6,7 @@ import importlib
 from dataclasses import dataclass
 from typing import Any
 
-from configs.settings import ModelSettings
+from configs.settings import EngineSettings, ModelSettings
 from models.batch_loop import BatchLoop
 from models.batched import Batched
 from models.batcher import Batcher, EmbedModel
@@ -16,6 +16,7 @@ from models.engine import LlmEngine
 from models.metrics import LlmMetrics
 from models.recipe import made_to_embed, read_recipe
 from models.schedule.admission import Admission
+from models.schedule.lookup import Drafting
 from models.scheduled import Scheduled
 from models.source import resolve
 from models.step.model import StepModel
@@ -52,6 +53,7 @@ def build_model(settings: ModelSettings, metrics: LlmMetrics) -> ServedSteps | L
             step_tokens=limits.step_tokens,
             step_s=None if limits.step_ms is None else limits.step_ms / 1000,
             metrics=metrics,
+            drafting=_drafting(limits),
         ),
         admission=Admission(
             min(limits.max_running, model.capacity.slots),
@@ -124,6 +126,12 @@ def build_scheduled(settings: ModelSettings) -> Scheduled:
             f"{settings.factory} makes an engine with its own scheduler: use it as it is"
         )
     return Scheduled(settings.name, served.engine(StepLoop(served.stepper)), build_text(settings))
+
+
+def _drafting(engine: EngineSettings) -> Drafting | None:
+    if not engine.speculative_tokens:
+        return None
+    return Drafting(engine.speculative_tokens, engine.speculative_ngram)
 
 
 def _step_model(settings: ModelSettings) -> Any:

@@ -100,6 +100,8 @@ STEP_TOKENS = _histogram("step_tokens", "Tokens computed in one step.", _TOKENS)
 PROMPT_BUDGET = _gauge(
     "step_prompt_budget", "Prompt tokens that fit into a step beside those who decode."
 )
+DRAFTED = _counter("drafted_tokens", "Tokens that speculation guessed.")
+ACCEPTED = _counter("accepted_tokens", "Tokens that speculation guessed and the model sampled.")
 
 METRICS: tuple[Metric, ...] = (
     FIRST_TOKEN,
@@ -124,4 +126,6 @@ METRICS: tuple[Metric, ...] = (
     STEP_SEQUENCES,
     STEP_TOKENS,
     PROMPT_BUDGET,
+    DRAFTED,
+    ACCEPTED,
 )

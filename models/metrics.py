@@ -9,9 +9,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from models.events import FinishReason
 from models.metric_table import (
+    ACCEPTED,
     ANSWER_SIZE,
     BLOCKS,
     BLOCKS_USED,
+    DRAFTED,
     DURATION,
     FINISHED,
     FIRST_TOKEN,
@@ -162,6 +164,11 @@ class LlmMetrics:
     def paced(self, prompt_tokens: int) -> None:
         """So many tokens of prompts fit into a step beside those who decode."""
         self._set(PROMPT_BUDGET, prompt_tokens)
+
+    def drafted(self, tokens: int, accepted: int) -> None:
+        """So many tokens were drafted for one sequence, and so many of those were right."""
+        self._add(DRAFTED, tokens)
+        self._add(ACCEPTED, accepted)
 
     def rejected(self) -> None:
         self._add(REJECTED, 1)

@@ -12,12 +12,13 @@ import time
 from collections import abc, deque
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 
 from models.errors import EngineError, Failed
 from models.events import FinishReason
 from models.metrics import LlmMetrics
 from models.schedule.blocks import BlockPool
+from models.schedule.lookup import Drafting
 from models.schedule.pace import Pace
 from models.schedule.plan import Scheduler
 from models.schedule.sequence import Chunk, Scores, Sequence
@@ -59,8 +60,12 @@ class Stepper:
         step_tokens: int,
         metrics: LlmMetrics,
         step_s: float | None = None,
+        drafting: Drafting | None = None,
     ) -> None:
         """``step_s``: how long a step should take while somebody decodes; see ``Pace``."""
+        if drafting and not model.capacity.drafts:
+            logger.warning("no speculation: the model samples one token of a sequence in a step")
+            drafting = None
         capacity = model.capacity
         if capacity.blocks * capacity.block_size < capacity.max_context:
             raise ValueError(
@@ -76,6 +81,7 @@ class Stepper:
             capacity.slots,
             step_tokens,
             Pace(step_s),
+            drafting,
         )
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="step")
         self._flying: deque[_Step] = deque()
@@ -155,10 +161,10 @@ class Stepper:
         self._measure(step)
         sampled, scored = iter(tokens), iter(scores)
         for chunk in step.chunks:
-            token = next(sampled) if chunk.samples else None
+            came = tuple(islice(sampled, chunk.sampled))
             found = tuple(islice(scored, chunk.scores))
             if not chunk.sequence.ended:
-                self._apply(chunk, token, found)
+                self._apply(chunk, came, found)
         self._flying.popleft()
 
     async def _wait_for_grammars(self) -> None:
@@ -168,15 +174,31 @@ class Stepper:
             rulings = [asyncio.wrap_future(ruling) for ruling in late]
             await asyncio.wait(rulings, timeout=WAIT_S, return_when=asyncio.FIRST_COMPLETED)
 
-    def _apply(self, chunk: Chunk, token: int | None, scores: tuple[Scores, ...]) -> None:
+    def _apply(self, chunk: Chunk, came: tuple[int, ...], scores: tuple[Scores, ...]) -> None:
         count = len(chunk.targets)
         chunk.sequence.prompt_scores.update(enumerate(scores[:count], chunk.start))
-        if token is not None:
-            self._take(chunk, token, scores[count:])
+        if not came:
+            return
+        chunk.sequence.pending -= 1
+        if chunk.draft:
+            came = self._verify(chunk, came)
+        for place, token in enumerate(came, count):
+            if not chunk.sequence.ended:
+                self._take(chunk, token, scores[place : place + 1])
+
+    def _verify(self, chunk: Chunk, came: tuple[int, ...]) -> tuple[int, ...]:
+        """The tokens that plain decoding would have brought: up to the first that was not drafted.
+
+        What was sampled behind that read a token that never came.
+        """
+        pairs = zip(chunk.draft, came, strict=False)
+        accepted = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        self._scheduler.verified(chunk, accepted)
+        self._metrics.drafted(len(chunk.draft), accepted)
+        return came[: accepted + 1]
 
     def _take(self, chunk: Chunk, token: int, scores: tuple[Scores, ...]) -> None:
         sequence = chunk.sequence
-        sequence.pending -= 1
         progress = self._progress.setdefault(sequence, Progress())
         ruling = chunk.ruling and chunk.ruling.result()
         if ruling and ruling.error:
@@ -266,7 +288,7 @@ def _read(step: _Step) -> tuple[list[int], list[Scores]]:
     By then it is known what grammars say of the tokens: a model may not ask.
     """
     flight, tokens = _landed(step)
-    samples = sum(chunk.samples for chunk in step.chunks)
+    samples = sum(chunk.sampled for chunk in step.chunks)
     asked = sum(chunk.scores for chunk in step.chunks)
     if len(tokens) != samples:
         raise ValueError(f"the model made {len(tokens)} tokens for {samples} sequences")

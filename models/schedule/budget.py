@@ -37,7 +37,7 @@ class Budget:
         self._tokens -= chunk.count
         self._scored -= len(chunk.targets)
         self._load += load_of(chunk)
-        self.prompt_tokens = self._load.tokens
+        self.prompt_tokens += 0 if chunk.decodes else chunk.count
 
     def _timely(self, sequence: Sequence) -> int:
         if not self.prompt_tokens:

@@ -6,6 +6,7 @@ from models.schedule.step_time import Load, StepTime
 
 LEAST_TOKENS = 16  # of prompts in every step, however long it takes
 FIRST_TOKENS = 128  # beside those who decode, before anything is known
+DRAFT_SHARE = 0.5  # of what decoding takes goes to drafts at most
 LEAST_SHARE = 0.5  # of what decoding takes goes to prompts, however long that is
 AUTO_FACTOR = 4.0  # times what decoding alone takes, within:
 AUTO_SECONDS = (0.05, 0.2)
@@ -24,6 +25,12 @@ class Pace:
         low, high = AUTO_SECONDS
         wish = min(max(AUTO_FACTOR * alone, low), high) if self._step_s is None else self._step_s
         return max(wish, alone * (1 + LEAST_SHARE))
+
+    def drafts(self, rows: int) -> int:
+        """Drafted tokens worth verifying in a step in which ``rows`` sequences decode."""
+        if not self.time.known:
+            return 0
+        return self.time.fitting(DRAFT_SHARE * self.time.predict(Load(rows)), 0)
 
     def beside(self, rows: int) -> int:
         """Tokens from the beginning of a prompt that fit beside ``rows`` that decode."""

@@ -10,6 +10,7 @@ from collections import abc
 
 from models.schedule.blocks import BlockPool
 from models.schedule.budget import Budget
+from models.schedule.lookup import Drafting, Speculation
 from models.schedule.pace import Pace
 from models.schedule.sequence import Chunk, Sequence
 from models.schedule.step_time import Load, load_of
@@ -23,11 +24,17 @@ class Scheduler:
     """
 
     def __init__(
-        self, pool: BlockPool, slots: int, step_tokens: int, pace: Pace | None = None
+        self,
+        pool: BlockPool,
+        slots: int,
+        step_tokens: int,
+        pace: Pace | None = None,
+        drafting: Drafting | None = None,
     ) -> None:
         self.pool = pool
         self.step_tokens = step_tokens
         self.pace = pace or Pace()
+        self._drafting = drafting
         self.live: dict[Sequence, None] = {}
         self.preemptions = 0
         self._slots = list(range(slots - 1, -1, -1))
@@ -35,6 +42,8 @@ class Scheduler:
 
     def add(self, sequence: Sequence) -> None:
         sequence.due = self._prompt_tokens + sequence.prompt_length
+        if self._drafting and sequence.foreseeable:
+            sequence.speculation = Speculation(self._drafting)
         self.live[sequence] = None
 
     def remove(self, sequence: Sequence) -> int | None:
@@ -52,7 +61,7 @@ class Scheduler:
             self.live.pop(sequence, None)
         for sequence in [*self.live, *lost]:
             self._suspend(sequence)
-            sequence.pending = 0
+            sequence.pending, sequence.drafted = 0, False
         self.pool.reset()
 
     def plan(self) -> tuple[list[Chunk], list[int]]:
@@ -63,8 +72,7 @@ class Scheduler:
         running = [s for s in running if self._room(s, preempted)]
         running = [s for s in running if s.slot is not None]
         budget = Budget(self.pace, self.step_tokens, decoding=decoding)
-        for sequence in (s for s in running if s.decodes):
-            self._compute(sequence, budget)
+        self._decode([s for s in running if s.decodes], budget)
         self._read_prompts(running, budget)
         self._prompt_tokens += budget.prompt_tokens
         return budget.chunks, preempted
@@ -73,11 +81,38 @@ class Scheduler:
         """How long the step over ``chunks`` was: later ones are planned by it."""
         self.pace.time.observe(sum(map(load_of, chunks), Load()), seconds)
 
+    def verified(self, chunk: Chunk, accepted: int) -> None:
+        """So many tokens of the chunk's draft were right, and become the sequence's own."""
+        sequence = chunk.sequence
+        sequence.drafted = False
+        if sequence.slot is not None:  # not preempted since
+            sequence.computed += accepted
+        if sequence.speculation:
+            sequence.speculation.judge(len(chunk.draft), accepted, len(sequence.tokens) + accepted)
+
     @property
     def prompt_budget(self) -> int:
         """Tokens of a prompt that the next step may compute beside those who decode."""
         rows = sum(s.decodes for s in self.live)
         return min(self.pace.beside(rows), self.step_tokens)
+
+    def _decode(self, sequences: abc.Sequence[Sequence], budget: Budget) -> None:
+        # However much is drafted, half of what is left goes to prompts.
+        spare = max(self.step_tokens - len(sequences), 0) // 2
+        drafts = min(spare, self.pace.drafts(len(sequences))) if self._drafting else 0
+        for sequence in sequences:
+            if budget.of(sequence):
+                draft = self._draft(sequence, drafts)
+                drafts -= len(draft)
+                budget.spend(self._chunk(sequence, 1, draft=draft))
+
+    def _draft(self, sequence: Sequence, most: int) -> tuple[int, ...]:
+        """What may follow, if there are blocks for it that nobody holds."""
+        if sequence.speculation is None or sequence.pending:
+            return ()
+        most = min(most, sequence.max_length - sequence.length - 1)
+        draft = sequence.speculation.draft(sequence.tokens, most)
+        return draft if self.pool.grow(sequence, sequence.length + len(draft)) else ()
 
     def _read_prompts(self, running: abc.Iterable[Sequence], budget: Budget) -> None:
         """Those of running sequences and of waiting ones together, as they are due."""
@@ -129,7 +164,14 @@ class Scheduler:
             self._slots.append(slot)
         return slot
 
-    def _chunk(self, sequence: Sequence, budget: int, *, admitted: bool = False) -> Chunk:
+    def _chunk(
+        self,
+        sequence: Sequence,
+        budget: int,
+        *,
+        admitted: bool = False,
+        draft: tuple[int, ...] = (),
+    ) -> Chunk:
         assert sequence.slot is not None
         start = sequence.computed
         end = min(sequence.length, start + budget)
@@ -138,26 +180,35 @@ class Scheduler:
         samples = end == sequence.length
         constraint = sequence.constraint if samples else None
         sequence.pending += samples
+        sequence.drafted = bool(draft)
         self.pool.register(sequence)
         return Chunk(
             sequence=sequence,
             start=start,
-            count=end - start,
+            count=end - start + len(draft),
             samples=samples,
-            token_ids=known,
+            token_ids=known + draft,
             from_slot=len(known) < end - start,
             slot=sequence.slot,
-            blocks=tuple(sequence.blocks[: self.pool.needed(end)]),
+            blocks=tuple(sequence.blocks[: self.pool.needed(end + len(draft))]),
             history=tuple(sequence.tokens[:end]) if admitted else None,
             ruling=constraint.ruling if constraint else None,
             targets=_targets(sequence, start, end),
             banned=sequence.banned() if samples else (),
+            draft=draft,
         )
 
 
 def _may_go_on(sequence: Sequence) -> bool:
-    known = sequence.ready and not (sequence.pending and sequence.watched)
+    known = sequence.ready and not (sequence.pending and _awaited(sequence))
     return known and sequence.length < sequence.max_length
+
+
+def _awaited(sequence: Sequence) -> bool:
+    """Whether its last tokens must be read before more is planned, or at least should be."""
+    speculation = sequence.speculation
+    promising = speculation is not None and speculation.promises(sequence.tokens)
+    return sequence.drafted or sequence.watched or promising
 
 
 def _targets(sequence: Sequence, start: int, end: int) -> tuple[int, ...]:

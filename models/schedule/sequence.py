@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 from models.errors import EngineError
 from models.request import SamplingParams
+from models.schedule.lookup import Speculation
 
 
 class Scores(NamedTuple):
@@ -79,6 +80,8 @@ class Sequence:
     registered: int = 0  # leading blocks offered to the prefix cache
     node: int = 0  # where the prefix cache stands after those blocks
     slot: int | None = None  # held while running
+    speculation: Speculation | None = None  # None: its tokens are never drafted
+    drafted: bool = False  # a step over a draft was planned, and not read yet
     due: int = 0  # its rank among those whose prompts are to be computed; see ``Scheduler``
     ended: bool = False  # finished, failed or cancelled: is never planned again
 
@@ -108,6 +111,13 @@ class Sequence:
     def watched(self) -> bool:
         """Whether what it may sample next depends on its last tokens being known on the host."""
         return any(len(word) > 1 for word in self.bad_words)
+
+    @property
+    def foreseeable(self) -> bool:
+        """Whether what may come at a place depends on no token before it but by the logits."""
+        wish = self.sampling
+        penalised = wish.presence_penalty or wish.frequency_penalty or wish.repetition_penalty != 1
+        return self.constraint is None and not penalised and not self.watched
 
     def banned(self) -> tuple[int, ...]:
         """The tokens that would now complete a bad word within the answer."""
@@ -145,14 +155,29 @@ class Chunk:
     ruling: Future[Ruling] | None = None  # of the token to sample; None: any may come
     targets: tuple[int, ...] = ()  # tokens [start + 1, …) of the prompt, to be scored
     banned: tuple[int, ...] = ()  # tokens that must not be sampled
+    draft: tuple[int, ...] = ()  # its last inputs, only guessed; each and the one before samples
 
     @property
     def decodes(self) -> bool:
-        """Whether it is the one token after an answer's last."""
-        return self.count == 1 and self.start >= self.sequence.prompt_length
+        """Whether it is the last token of an answer, and what may follow."""
+        guessed = len(self.draft)
+        return self.count == 1 + guessed and self.start >= self.sequence.prompt_length
+
+    @property
+    def sampled(self) -> int:
+        """How many tokens are sampled: one, and one more after each token of a draft."""
+        return 1 + len(self.draft) if self.samples else 0
+
+    @property
+    def parts(self) -> tuple[Chunk, ...]:
+        """This chunk up to each place where it samples, so that every part samples once."""
+        if not self.draft:
+            return (self,)
+        first = self.count - len(self.draft)
+        return tuple(replace(self, count=i, draft=()) for i in range(first, self.count + 1))
 
     @property
     def scores(self) -> int:
-        """How many tokens are to be scored: each target, then the one sampled if that is asked."""
-        sampled = self.samples and self.sequence.sampling.logprobs is not None
-        return len(self.targets) + sampled
+        """How many tokens are to be scored: each target, then those sampled if that is asked."""
+        asked = self.sequence.sampling.logprobs is not None
+        return len(self.targets) + (self.sampled if asked else 0)

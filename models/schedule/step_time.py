@@ -23,7 +23,7 @@ class Load:
     """What a step computes, as far as its time depends on it."""
 
     rows: int = 0  # sequences that decode
-    tokens: int = 0  # of prompts
+    tokens: int = 0  # of prompts, and drafted ones
     pairs: float = 0.0  # thousands of those tokens with ones before them, in the same sequence
 
     def __add__(self, other: Load) -> Load:
@@ -36,7 +36,8 @@ class Load:
 
 def load_of(chunk: Chunk) -> Load:
     if chunk.decodes:
-        return Load(rows=1)
+        guessed = len(chunk.draft)
+        return Load(1, guessed, guessed * chunk.start / 1000)
     return Load(0, chunk.count, chunk.count * (chunk.start + chunk.count / 2) / 1000)
 
 

@@ -143,6 +143,7 @@ def _paged(
         blocks=size.blocks,
         block_size=way.block_size,
         prefix_cache=wishes.prefix_cache,
+        drafts=True,
     )
     described = {**facts, "kv_cache": _pool_fact(size, way, block_bytes)}
     if size.lowered:

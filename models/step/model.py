@@ -19,13 +19,14 @@ class Capacity:
     blocks: int  # KV blocks in the pool
     block_size: int  # tokens of one block
     prefix_cache: bool  # blocks of equal prefixes may be shared
+    drafts: bool = False  # a chunk may have a draft, and sample in each of its parts
 
 
 class InFlight(Protocol):
     """A step on the device."""
 
     def tokens(self) -> list[int]:
-        """Waits for the step; one token for each chunk that samples, in the chunks' order."""
+        """Waits for the step; ``chunk.sampled`` tokens of each chunk, in order."""
         ...
 
     def scores(self) -> list[Scores]:

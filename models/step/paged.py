@@ -91,9 +91,10 @@ class PagedModel:
         recorded = self._graphs is not None and self._graphs.takes(chunks)
         step = self._graphs.run(chunks) if self._graphs and recorded else self._compute(chunks)
         self._sampler.observe(chunks, step.starts, step.ids)
-        wanted = [chunk for chunk in chunks if chunk.samples]
+        parts = [part for chunk in chunks for part in chunk.parts]
+        wanted = [part for part in parts if part.samples]
         logits = step.logits[: len(wanted)]
-        scoring = Scoring(chunks, logits, step.logits[len(wanted) :])
+        scoring = Scoring(parts, logits, step.logits[len(wanted) :])
         tokens = self._sampler.sample(logits, wanted)
         self._last.index_copy_(0, step.slots, tokens)
         return DeviceTokens(tokens, scoring.scored(tokens))
@@ -116,7 +117,7 @@ class PagedModel:
         ids, keep, slots, places, owners = layout.send(
             _known_ids(layout, chunks),
             ends + scored,
-            [chunk.slot for chunk in chunks if chunk.samples],
+            [chunk.slot for chunk in chunks for _ in range(chunk.sampled)],
             [layout.starts[i] + chunk.count - 1 for i, chunk in fed],
             [chunk.slot for _, chunk in fed],
         )
@@ -136,7 +137,7 @@ def _known_ids(layout: Layout, chunks: abc.Sequence[Chunk]) -> list[int]:
 def _kept(layout: Layout, chunks: abc.Sequence[Chunk]) -> tuple[list[int], list[int]]:
     """The flat tokens whose logits are sampled from, and those whose logits score a target."""
     firsts = list(zip(layout.starts, chunks, strict=True))
-    ends = [start + chunk.count - 1 for start, chunk in firsts if chunk.samples]
+    ends = [start + part.count - 1 for start, c in firsts if c.samples for part in c.parts]
     return ends, [start + i for start, chunk in firsts for i in range(len(chunk.targets))]
 
 

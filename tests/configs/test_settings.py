@@ -48,6 +48,8 @@ def test_a_misspelt_key_is_named(values: dict[str, Any], place: str) -> None:
         ("prefix_cache", "perhaps"),
         ("step_tokens", 0),
         ("step_ms", 0),
+        ("speculative_tokens", -1),
+        ("speculative_ngram", 0),
         ("max_running", 0),
         ("max_waiting", -1),
         ("max_waiting_tokens", 1.5),

@@ -28,6 +28,8 @@ NAMES = {
     "stepserve_model_step_seconds",
     "stepserve_step_sequences",
     "stepserve_step_tokens",
+    "stepserve_drafted_tokens_total",
+    "stepserve_accepted_tokens_total",
     "stepserve_step_prompt_budget",
 }
 
@@ -109,7 +111,10 @@ def test_steps_gaps_prefixes_and_the_state_are_measured() -> None:
     metrics.rejected()
     metrics.state(running=3, waiting=1, blocks_used=5, blocks=9)
     metrics.paced(96)
+    metrics.drafted(8, accepted=3)
     seen = values(metrics)
+    assert seen["stepserve_drafted_tokens_total"] == 8
+    assert seen["stepserve_accepted_tokens_total"] == 3
     assert seen["stepserve_step_prompt_budget"] == 96
     assert seen["stepserve_model_step_seconds_sum"] == 0.02
     assert seen["stepserve_step_sequences_sum"] == 3
