@@ -56,7 +56,8 @@ def whole(tokenizer: Tokenizer, token_ids: Sequence[int]) -> str:
     if tokenizer.token_to_id("<0x00>") is None:
         return tokenizer.decode(token_ids)
     replacement = vocabularies.id_of(tokenizer, "\N{REPLACEMENT CHARACTER}")
-    shown = [i for i in token_ids if i not in tokenizer.get_added_tokens_decoder()]
+    unseen = tokenizer.get_added_tokens_decoder()
+    shown = [i for i in token_ids if i not in unseen and tokenizer.id_to_token(i) is not None]
     repaired: list[int] = []
     for is_byte, run in groupby(shown, lambda i: 0 <= i - vocabularies.BYTE < 256):
         ids = list(run)
@@ -82,6 +83,11 @@ def test_the_deltas_joined_are_the_decoding_of_all_ids(made: Made, data: st.Data
     size = tokenizer.get_vocab_size()
     token_ids = data.draw(st.lists(st.integers(0, size + 1), max_size=40))
     assert "".join(deltas(made, token_ids)) == whole(tokenizer, token_ids)
+
+
+def test_unknown_ids_between_bytes_are_nothing(fallback: Made) -> None:
+    ids = [vocabularies.BYTE + 0xC3, fallback[0].get_vocab_size() + 1, vocabularies.BYTE + 0xA9]
+    assert "".join(deltas(fallback, ids)) == whole(fallback[0], ids) == "é"
 
 
 @given(data=st.data())
