@@ -30,7 +30,7 @@ TASKS = {  # by temperature
     # A model that has seen a run of tokens several times goes on with it.
     "repetitive": 0.0,
     # From a flat distribution: what comes next has nothing to do with what came.
-    "random": 5.0,
+    "random": 2.0,
 }
 
 
