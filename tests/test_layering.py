@@ -44,7 +44,13 @@ ALLOWED: dict[str, set[str]] = {
     },
     "deployments": {"configs.", "models.", "deployments."},
 }
-SEE_STEPS = {"models.build", "models.scheduled", "models.stepper", "models.token_engine"}
+SEE_STEPS = {
+    "models.build",
+    "models.quality",
+    "models.scheduled",
+    "models.stepper",
+    "models.token_engine",
+}
 # Third parties that a package must do without.
 FORBIDDEN: dict[str, set[str]] = {
     "configs": {*HEAVY, "ray", "starlette"},

@@ -99,6 +99,13 @@ class PagedModel:
         self._last.index_copy_(0, step.slots, tokens)
         return DeviceTokens(tokens, scoring.scored(tokens))
 
+    @torch.inference_mode()
+    def logits(self, span: Span, token_ids: abc.Sequence[int]) -> Tensor:
+        """[count, vocabulary] after each token of ``span``, whose blocks nothing else may use."""
+        layout = self._forward.layout([span])
+        every = layout.indices([*range(span.count)])
+        return self._forward(layout, layout.indices([*token_ids]), every)
+
     def release(self, slot: int) -> None:
         """Nothing to do: what a slot holds is written anew at the next admission."""
 
