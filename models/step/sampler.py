@@ -8,6 +8,7 @@ depend on its neighbours.
 from __future__ import annotations
 
 from collections import abc
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -22,6 +23,15 @@ from models.step.uniform import uniform
 GREEDY_BELOW = 1e-5  # a temperature so low only overflows
 
 
+@dataclass(frozen=True, slots=True)
+class Biases:
+    """What one sequence adds to its logits."""
+
+    wish: object  # the parameters that they are from
+    tokens: Tensor
+    values: Tensor
+
+
 class Sampler:
     """Samples for up to ``slots`` sequences; remembers only what penalties need."""
 
@@ -31,6 +41,7 @@ class Sampler:
         self._device = device
         self._penalties: Penalties | None = None
         self._allowed: dict[int, Tensor] = {}  # by slot: the only tokens it may sample
+        self._biases: dict[int, Biases] = {}  # by slot
 
     def observe(self, chunks: abc.Sequence[Chunk], starts: abc.Sequence[int], ids: Tensor) -> None:
         """Must see all chunks of a step: ``ids`` are its inputs, chunk i's from ``starts[i]``."""
@@ -60,16 +71,22 @@ class Sampler:
         restrict(logits, [chunk.ruling for chunk in chunks])
 
     def _bias(self, logits: Tensor, chunks: abc.Sequence[Chunk]) -> None:
-        biases = [
-            (row, token, bias)
-            for row, chunk in enumerate(chunks)
-            for token, bias in chunk.sequence.sampling.logit_bias.items()
-            if token < logits.shape[1]
-        ]
-        if biases:
-            rows, tokens, values = zip(*biases, strict=True)
-            place = (self._tensor(rows), self._tensor(tokens))
-            logits.index_put_(place, self._tensor(values, torch.float32), accumulate=True)
+        for row, chunk in enumerate(chunks):
+            if chunk.sequence.sampling.logit_bias:
+                biases = self._biases_of(chunk)
+                logits[row].index_add_(0, biases.tokens, biases.values)
+
+    def _biases_of(self, chunk: Chunk) -> Biases:
+        wish = chunk.sequence.sampling
+        known = self._biases.get(chunk.slot)
+        if known is None or known.wish is not wish:
+            biases = {t: b for t, b in wish.logit_bias.items() if t < self._vocab_size}
+            tokens, values = (
+                self._tensor([*biases]),
+                self._tensor([*biases.values()], torch.float32),
+            )
+            known = self._biases[chunk.slot] = Biases(wish, tokens, values)
+        return known
 
     def _forbid(self, logits: Tensor, chunks: abc.Sequence[Chunk]) -> None:
         forbidden = [
