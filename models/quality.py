@@ -90,10 +90,8 @@ def text_ids(folder: Path, count: int) -> list[int]:
     return tokenizer.encode(text[: 16 * count], add_special_tokens=False).ids[:count]
 
 
-def _served(folder: Path, dtype: str, kv_cache_dtype: str, context: int) -> PagedModel:
-    model = load_step_model(
-        folder, dtype=dtype, kv_cache_dtype=kv_cache_dtype, max_context=context, slots=1
-    )
+def _served(folder: Path, context: int, **wishes: str) -> PagedModel:
+    model = load_step_model(folder, max_context=context, slots=1, **wishes)  # type: ignore[arg-type]
     if not isinstance(model, PagedModel):
         raise SystemExit("only models that are served from paged blocks can be compared")
     return model
@@ -110,14 +108,16 @@ def main(arguments: abc.Sequence[str] | None = None) -> None:
     parser.add_argument("--source", help="a model's source; the default model's, if not given")
     parser.add_argument("--dtype", default="int8")
     parser.add_argument("--kv-cache-dtype", default="auto")
+    parser.add_argument("--kernels", default="auto")
     parser.add_argument("--tokens", type=int, default=6000)
     chosen = parser.parse_args(arguments)
     folder = resolve(chosen.source or _default_source())
     ids = text_ids(folder, chosen.tokens)
     window = min(WINDOW, len(ids))
-    reference = _served(folder, "float32", "auto", window)
-    other = _served(folder, chosen.dtype, chosen.kv_cache_dtype, window)
-    for name in ("dtype", "weights", "attention", "kv_cache"):
+    reference = _served(folder, window, dtype="float32", kernels="sdpa")
+    wishes = {name: getattr(chosen, name) for name in ("dtype", "kv_cache_dtype", "kernels")}
+    other = _served(folder, window, **wishes)
+    for name in ("dtype", "weights", "kernels", "kv_cache"):
         print(f"{name}: {other.describe()[name]}")
     print(f"text: {len(ids)} tokens of pydoc_data.topics of Python {platform.python_version()}")
     for comparison in compare(reference, other, ids, window):

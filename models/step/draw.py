@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 STRIP = 128  # the whole vocabulary is summed in strips, so that only one is searched in order
+SHORT = 16  # the strips in which the likeliest are looked for
 TIERS = (256, 4096)  # likeliest tokens looked at before a row's whole vocabulary is sorted
 NO_TOP_K = 2**31 - 1
 
@@ -69,11 +70,21 @@ def draw_filtered(probabilities: Tensor, uniforms: Tensor, filters: Filters) -> 
 
 def _ranked(probabilities: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The ``count`` largest of each row, falling, and their tokens."""
-    if count == probabilities.shape[1]:
+    rows, size = probabilities.shape
+    if count == size:
         values, tokens = torch.sort(probabilities, dim=-1, descending=True, stable=True)
-    else:
+        return values, tokens
+    if count * SHORT >= size:
         values, tokens = probabilities.topk(count)
-    return values, tokens
+        return values, tokens
+    # They lie in the strips with the largest of all strips' largest.
+    if size % SHORT:
+        probabilities = F.pad(probabilities, (0, -size % SHORT), value=-1.0)
+    strips = probabilities.view(rows, -1, SHORT)
+    best = strips.amax(-1).topk(count).indices
+    near = strips.gather(1, best[..., None].expand(-1, -1, SHORT)).flatten(1)
+    values, place = near.topk(count)
+    return values, best.gather(1, place // SHORT) * SHORT + place % SHORT
 
 
 def _pick(

@@ -16,6 +16,7 @@ from models.step.capture import Capture
 from models.step.graphs import Computed, DecodeGraphs
 from models.step.layout import StepLayout
 from models.step.model import Capacity, InFlight
+from models.step.native.rows import row_kernels
 from models.step.placement import Placement, Span
 from models.step.replayed import replay_objection
 from models.step.sampler import Sampler
@@ -73,7 +74,8 @@ class PagedModel:
         self.launch_ahead = self.device.type == "cuda"
         self._forward = forward
         self._facts = dict(facts)
-        self._sampler = Sampler(capacity.slots, capacity.vocab_size, self.device)
+        self._kernels = row_kernels(self.device)
+        self._sampler = Sampler(capacity.slots, capacity.vocab_size, self.device, self._kernels)
         self._graphs: DecodeGraphs | None = None
         # By slot, and one more that pads recorded steps.
         self._last = torch.zeros(capacity.slots + 1, dtype=torch.int64, device=self.device)
@@ -94,7 +96,7 @@ class PagedModel:
         parts = [part for chunk in chunks for part in chunk.parts]
         wanted = [part for part in parts if part.samples]
         logits = step.logits[: len(wanted)]
-        scoring = Scoring(parts, logits, step.logits[len(wanted) :])
+        scoring = Scoring(parts, logits, step.logits[len(wanted) :], self._kernels)
         tokens = self._sampler.sample(logits, wanted)
         self._last.index_copy_(0, step.slots, tokens)
         return DeviceTokens(tokens, scoring.scored(tokens))

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from models.schedule.sequence import Chunk
 from models.step.model import Capacity, InFlight
+from models.step.native.rows import row_kernels
 from models.step.paged import DeviceTokens
 from models.step.sampler import Sampler
 from models.step.scores import Scoring
@@ -63,7 +64,8 @@ class PlainStepModel:
         self._model = model
         self._device = device or torch.device("cpu")
         self._facts = dict(facts or {"model": type(model).__name__})
-        self._sampler = Sampler(slots, model.vocab_size, self._device)
+        self._kernels = row_kernels(self._device)
+        self._sampler = Sampler(slots, model.vocab_size, self._device, self._kernels)
         self._unread: dict[int, list[int]] = {}  # by slot: tokens that no state has read yet
         self._states: dict[int, Any] = {}
         self._last: dict[int, int] = {}
@@ -77,7 +79,7 @@ class PlainStepModel:
         wanted = [chunk for chunk in chunks if chunk.samples]
         logits = self._rows(after[-1] for after, chunk in read if chunk.samples)
         before = self._rows(row for after, chunk in read for row in after[: len(chunk.targets)])
-        scoring = Scoring(chunks, logits, before)
+        scoring = Scoring(chunks, logits, before, self._kernels)
         tokens = self._sampler.sample(logits, wanted)
         self._last.update(zip([chunk.slot for chunk in wanted], tokens.tolist(), strict=True))
         return DeviceTokens(tokens, scoring.scored(tokens))

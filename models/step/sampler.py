@@ -15,6 +15,7 @@ from torch import Tensor
 
 from models.schedule.sequence import Chunk
 from models.step.draw import NO_TOP_K, Filters, draw, draw_filtered
+from models.step.native.rows import GREEDY, RowKernels, RowWish
 from models.step.penalties import Penalties, is_penalised
 from models.step.restrict import restrict
 from models.step.transfer import to_device
@@ -33,12 +34,23 @@ class Biases:
 
 
 class Sampler:
-    """Samples for up to ``slots`` sequences; remembers only what penalties need."""
+    """Samples for up to ``slots`` sequences; remembers only what penalties need.
 
-    def __init__(self, slots: int, vocab_size: int, device: torch.device) -> None:
+    ``kernels`` of the CPU draw in place of torch's operators, from the same distribution; which
+    token a seed gives may differ between the two where rounding decides.
+    """
+
+    def __init__(
+        self,
+        slots: int,
+        vocab_size: int,
+        device: torch.device,
+        kernels: RowKernels | None = None,
+    ) -> None:
         self._slots = slots
         self._vocab_size = vocab_size
         self._device = device
+        self._kernels = kernels
         self._penalties: Penalties | None = None
         self._allowed: dict[int, Tensor] = {}  # by slot: the only tokens it may sample
         self._biases: dict[int, Biases] = {}  # by slot
@@ -54,10 +66,14 @@ class Sampler:
 
     def sample(self, logits: Tensor, chunks: abc.Sequence[Chunk]) -> Tensor:
         """Int64 tokens [S] from ``logits`` [S, vocabulary], which may be changed; one a chunk."""
-        if all(_is_greedy(chunk) and not _is_adjusted(chunk) for chunk in chunks):
+        adjusted = changes(chunks)
+        if self._kernels is None and not adjusted and all(map(_is_greedy, chunks)):
             return logits.argmax(-1)
         logits = logits.float()
-        self._adjust(logits, chunks)
+        if adjusted:
+            self._adjust(logits, chunks)
+        if self._kernels is not None:
+            return self._kernels.sample(logits, [_row_wish(chunk) for chunk in chunks])
         return self._choose(logits, chunks)
 
     def _adjust(self, logits: Tensor, chunks: abc.Sequence[Chunk]) -> None:
@@ -150,6 +166,19 @@ class Sampler:
 
     def _tensor(self, values: abc.Sequence[float], dtype: torch.dtype = torch.int64) -> Tensor:
         return to_device(values, self._device, dtype)
+
+
+def changes(chunks: abc.Sequence[Chunk]) -> bool:
+    """Whether sampling for these changes their logits."""
+    return any(map(_is_adjusted, chunks))
+
+
+def _row_wish(chunk: Chunk) -> RowWish:
+    if _is_greedy(chunk):
+        return GREEDY
+    wish = chunk.sequence.sampling
+    number = uniform(chunk.sequence.seed, chunk.start + chunk.count)
+    return RowWish(number, wish.top_p, wish.temperature, wish.min_p, min(wish.top_k, NO_TOP_K))
 
 
 def _is_greedy(chunk: Chunk) -> bool:

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 
 from models.schedule.sequence import Chunk, Scores
+from models.step.native.rows import RowKernels
+from models.step.sampler import changes
 from models.step.transfer import to_device, to_host
 
 
@@ -18,15 +20,24 @@ class Scoring:
     The rows of the tokens sampled are copied before the sampler may change them.
     """
 
-    def __init__(self, chunks: abc.Sequence[Chunk], logits: Tensor, prompt_logits: Tensor) -> None:
+    def __init__(
+        self,
+        chunks: abc.Sequence[Chunk],
+        logits: Tensor,
+        prompt_logits: Tensor,
+        kernels: RowKernels | None = None,
+    ) -> None:
         """``logits`` [S, vocabulary] of the chunks that sample; one row of the others a target."""
+        self._kernels = kernels
         self._chunks = chunks
         self._device = logits.device
         sampling = [chunk for chunk in chunks if chunk.samples]
         wishes = [chunk.sequence.sampling.logprobs for chunk in sampling]
         self._rows = [row for row, wish in enumerate(wishes) if wish is not None]
         self._index = to_device(self._rows, self._device) if self._rows else None
-        self._kept = None if self._index is None else logits[self._index]
+        self._kept = None if self._index is None else logits
+        if self._index is not None and (len(self._rows) < len(sampling) or changes(sampling)):
+            self._kept = logits[self._index]
         self._top = max((wish or 0 for wish in wishes), default=0)
         self._prompt = prompt_logits
 
@@ -34,27 +45,26 @@ class Scoring:
         """The scores, now that ``tokens`` [S] are sampled; they may still be on their way."""
         parts: list[ScoredRows] = []
         if self._kept is not None and self._index is not None:
-            parts.append(ScoredRows(self._kept, tokens[self._index], self._top))
+            parts.append(ScoredRows(self._kept, tokens[self._index], self._top, self._kernels))
         targets = [*chain.from_iterable(chunk.targets for chunk in self._chunks)]
         if targets:
             tops = (c.sequence.sampling.prompt_logprobs for c in self._chunks if c.targets)
             wanted = to_device(targets, self._device)
-            parts.append(ScoredRows(self._prompt, wanted, max(top or 0 for top in tops)))
+            most = max(top or 0 for top in tops)
+            parts.append(ScoredRows(self._prompt, wanted, most, self._kernels))
         return StepScores(self._chunks, parts) if parts else None
 
 
 class ScoredRows:
     """Scores of one token a row, on their way to the host."""
 
-    def __init__(self, logits: Tensor, tokens: Tensor, top: int) -> None:
+    def __init__(
+        self, logits: Tensor, tokens: Tensor, top: int, kernels: RowKernels | None = None
+    ) -> None:
         """``logits`` [R, vocabulary] as the model made them, ``tokens`` [R]."""
-        logits = logits.float()
-        chosen = logits.gather(1, tokens[:, None])
-        rank = (logits > chosen).sum(-1, keepdim=True) + 1
-        best, ids = logits.topk(min(top, logits.shape[1]))
-        values = torch.cat([chosen, best], 1) - logits.logsumexp(-1, keepdim=True)
-        self._values = to_host(values)
-        self._ids = to_host(torch.cat([rank, ids], 1))
+        score = _score if kernels is None else kernels.score
+        values, ids = score(logits.float(), tokens, min(top, logits.shape[1]))
+        self._values, self._ids = to_host(values), to_host(ids)
 
     def read(self) -> abc.Iterator[Scores]:
         """Row by row, once the device is done."""
@@ -62,6 +72,15 @@ class ScoredRows:
             self._values.tolist(), self._ids.tolist(), strict=True
         ):
             yield Scores(logprob, rank, tuple(zip(ids, values, strict=True)))
+
+
+def _score(logits: Tensor, tokens: Tensor, top: int) -> tuple[Tensor, Tensor]:
+    """What ``RowKernels.score`` computes, on any device."""
+    chosen = logits.gather(1, tokens[:, None])
+    rank = (logits > chosen).sum(-1, keepdim=True) + 1
+    best, ids = logits.topk(top)
+    values = torch.cat([chosen, best], 1) - logits.logsumexp(-1, keepdim=True)
+    return values, torch.cat([rank, ids], 1)
 
 
 class StepScores:

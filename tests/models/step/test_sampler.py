@@ -11,11 +11,13 @@ from torch import Tensor
 
 from models.request import SamplingParams
 from models.schedule.sequence import Chunk
+from models.step.native.rows import RowKernels, row_kernels
 from models.step.sampler import Sampler
 from tests.models.step.driving import sequence
 
 CPU = torch.device("cpu")
 VOCAB = 300
+KERNELS: dict[str, RowKernels | None] = {"chosen": None}
 
 
 def chunk(
@@ -36,8 +38,17 @@ def logits(rows: int, vocab: int = VOCAB, scale: float = 2.0, seed: int = 0) -> 
     return torch.randn(rows, vocab, generator=torch.Generator().manual_seed(seed)) * scale
 
 
+@pytest.fixture(autouse=True, params=["native", "torch"])
+def _kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All hold for the compiled kernels and for torch's operators."""
+    kernels = row_kernels(CPU) if request.param == "native" else None
+    if request.param == "native" and kernels is None:
+        pytest.skip("no compiled kernels here")
+    monkeypatch.setitem(KERNELS, "chosen", kernels)
+
+
 def sample(values: Tensor, *chunks: Chunk) -> list[int]:
-    sampler = Sampler(64, values.shape[1], CPU)
+    sampler = Sampler(64, values.shape[1], CPU, KERNELS["chosen"])
     inputs = torch.zeros(len(chunks), dtype=torch.int64)
     sampler.observe(chunks, range(len(chunks)), inputs)
     tokens: list[int] = sampler.sample(values.clone(), chunks).tolist()
@@ -213,7 +224,7 @@ def test_penalties_follow_the_whole_history(admitted_with: int) -> None:
     prompt = [1, 2, 2, 3, 4, 4]
     owner = sequence(prompt, PENALTIES)
     owner.tokens += [5, 6, 5]
-    sampler = Sampler(4, 12, CPU)
+    sampler = Sampler(4, 12, CPU, KERNELS["chosen"])
     values = logits(6, 12, 1.0)
     start, end = 0, admitted_with
     for row in values:
@@ -230,7 +241,7 @@ def test_penalties_follow_the_whole_history(admitted_with: int) -> None:
 
 
 def test_a_slot_starts_anew_with_its_next_sequence() -> None:
-    sampler = Sampler(1, 12, CPU)
+    sampler = Sampler(1, 12, CPU, KERNELS["chosen"])
     values = logits(1, 12, 1.0)
     for prompt in ([1, 2, 3], [4, 5]):
         owner = sequence(prompt, PENALTIES)
@@ -270,7 +281,7 @@ def test_nothing_but_allowed_tokens_comes() -> None:
 
 
 def test_allowed_tokens_are_those_of_the_slots_present_sequence() -> None:
-    sampler = Sampler(4, VOCAB, CPU)
+    sampler = Sampler(4, VOCAB, CPU, KERNELS["chosen"])
     values, inputs = logits(1), torch.zeros(1, dtype=torch.int64)
     for allowed in ((5,), (6,)):
         wish = SamplingParams(temperature=0, allowed_token_ids=allowed)

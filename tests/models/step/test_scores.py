@@ -8,6 +8,7 @@ from torch import Tensor
 
 from models.request import SamplingParams
 from models.schedule.sequence import Chunk, Scores
+from models.step.native.rows import RowKernels, row_kernels
 from models.step.scores import Scoring
 from tests.models.step.driving import sequence
 
@@ -32,7 +33,20 @@ def chunk(
 
 
 def scores(chunks: list[Chunk], values: Tensor, prompt: Tensor, tokens: list[int]) -> list[Scores]:
-    scored = Scoring(chunks, values, prompt).scored(torch.tensor(tokens))
+    by_torch = read(chunks, values, prompt, tokens, None)
+    if kernels := row_kernels(torch.device("cpu")):
+        agree(read(chunks, values, prompt, tokens, kernels), by_torch)
+    return by_torch
+
+
+def read(
+    chunks: list[Chunk],
+    values: Tensor,
+    prompt: Tensor,
+    tokens: list[int],
+    kernels: RowKernels | None,
+) -> list[Scores]:
+    scored = Scoring(chunks, values, prompt, kernels).scored(torch.tensor(tokens))
     return [] if scored is None else scored.read()
 
 
@@ -51,9 +65,14 @@ def agree(ours: list[Scores], theirs: list[Scores]) -> None:
     for one, other in zip(ours, theirs, strict=True):
         assert one.logprob == pytest.approx(other.logprob, abs=1e-5)
         assert one.rank == other.rank
-        assert [token for token, _ in one.top] == [token for token, _ in other.top]
+        assert in_order(one) == in_order(other)
         values = [value for _, value in other.top]
         assert [value for _, value in one.top] == pytest.approx(values, abs=1e-5)
+
+
+def in_order(scores: Scores) -> list[int]:
+    """The likeliest tokens; equals, which may come in any order, by their ids."""
+    return [token for token, _ in sorted(scores.top, key=lambda one: (-one[1], one[0]))]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

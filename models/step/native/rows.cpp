@@ -1,0 +1,273 @@
+// A token from each row of logits, and how likely tokens were: each row by itself, on one thread,
+// so that it is the same alone and among neighbours.
+//
+// Filters cut as in models/step/draw.py: min_p and top_k first, then the least set of what is left
+// whose share reaches top_p. Nothing is sorted: what falls on which side of a cut is found by
+// halving, and a token is drawn from the falling order in the same way.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "team.h"
+#include "vector.h"
+
+namespace {
+
+constexpr int kStrip = 64;  // logits whose sum and largest are kept
+constexpr int kFew = 16;    // candidates that are sorted rather than halved
+
+struct Wish {  // ctypes: rows.py
+  double uniform;
+  double top_p;       // 1: off
+  float temperature;  // 0: greedy
+  float min_p;        // 0: off
+  int32_t top_k;      // 0: off
+  int32_t unused;
+};
+
+struct Candidate {
+  float weight;
+  int32_t token;
+
+  // Falling by weight; equals in the vocabulary's order.
+  bool operator<(const Candidate& other) const {
+    return weight != other.weight ? weight > other.weight : token < other.token;
+  }
+};
+
+// What one thread needs for a row.
+struct Desk {
+  std::vector<float> weights;  // e^((logit - largest) / temperature), padded with 0
+  std::vector<float> sums, tops, sorted;  // of each strip
+  std::vector<Candidate> candidates;
+};
+
+Floats load_some(const float* from, int count) {
+  if (count >= kLanes) return load<Floats>(from);
+  Floats value = floats(-std::numeric_limits<float>::infinity());
+  for (int i = 0; i < count; ++i) value[i] = from[i];
+  return value;
+}
+
+// Past what is no number.
+float largest_of(const float* row, int count) {
+  Floats best[4];
+  for (auto& one : best) one = floats(-std::numeric_limits<float>::infinity());
+  int i = 0;
+  for (; i + 4 * kLanes <= count; i += 4 * kLanes)
+    for (int j = 0; j < 4; ++j) best[j] = larger(load<Floats>(row + i + j * kLanes), best[j]);
+  for (; i < count; i += kLanes) best[0] = larger(load_some(row + i, count - i), best[0]);
+  return largest(larger(larger(best[0], best[1]), larger(best[2], best[3])));
+}
+
+int first_equal(const float* row, int count, float value) {
+  constexpr int kRun = 256;
+  for (int start = 0; start < count; start += kRun) {
+    const int stop = std::min(start + kRun, count);
+    int found = 0;
+    for (int i = start; i < stop; ++i) found |= row[i] == value;
+    for (int i = start; found && i < stop; ++i)
+      if (row[i] == value) return i;
+  }
+  return 0;
+}
+
+// Fills the desk; the sum of all weights.
+double weigh(const float* row, int count, float most, float temperature, Desk& desk) {
+  const int strips = (count + kStrip - 1) / kStrip;
+  desk.weights.resize(static_cast<size_t>(strips) * kStrip);
+  desk.sums.resize(strips);
+  desk.tops.resize(strips);
+  const float scale = 1.0f / temperature;
+  double total = 0;
+  for (int strip = 0; strip < strips; ++strip) {
+    Floats added = {}, top = {};
+    for (int i = strip * kStrip; i < (strip + 1) * kStrip; i += kLanes) {
+      const Floats weight = exponential((load_some(row + i, count - i) - most) * scale);
+      store(&desk.weights[i], weight);
+      added += weight;
+      top = larger(weight, top);
+    }
+    desk.sums[strip] = sum(added);
+    desk.tops[strip] = largest(top);
+    total += desk.sums[strip];
+  }
+  return total;
+}
+
+int draw_from_all(const Desk& desk, double target) {
+  int last = -1;  // the last strip that adds anything
+  for (int strip = 0; strip < static_cast<int>(desk.sums.size()); ++strip) {
+    if (desk.sums[strip] > 0) last = strip;
+    if (desk.sums[strip] > target) break;
+    target -= desk.sums[strip];
+  }
+  int token = 0;
+  for (int i = last * kStrip; i < (last + 1) * kStrip; ++i) {
+    if (!(desk.weights[i] > 0)) continue;
+    token = i;
+    if ((target -= desk.weights[i]) < 0) break;
+  }
+  return token;
+}
+
+// A number that at least `count` of the values reach, each the largest of its strip.
+float reached_by(const std::vector<float>& tops, int count, std::vector<float>& sorted) {
+  if (count > static_cast<int>(tops.size())) return -std::numeric_limits<float>::infinity();
+  sorted = tops;
+  std::nth_element(sorted.begin(), sorted.begin() + count - 1, sorted.end(), std::greater<>());
+  return sorted[count - 1];
+}
+
+void collect(const float* values, int count, float least, Desk& desk) {
+  desk.candidates.resize(count + 1);
+  Candidate* out = desk.candidates.data();
+  for (size_t strip = 0; strip < desk.tops.size(); ++strip) {
+    if (!(desk.tops[strip] >= least)) continue;
+    const int first = static_cast<int>(strip) * kStrip;
+    for (int i = first; i < std::min(first + kStrip, count); ++i) {
+      *out = {values[i], i};
+      out += values[i] >= least;
+    }
+  }
+  desk.candidates.resize(out - desk.candidates.data());
+}
+
+double mass(const Candidate* from, const Candidate* to) {
+  double total = 0;
+  for (; from < to; ++from) total += from->weight;
+  return total;
+}
+
+// How many candidates, in falling order, weigh `target` or (`beyond`) more; all, if none do. They
+// come first afterwards, the last of them at their end.
+int reaching(std::vector<Candidate>& all, int count, double target, bool beyond) {
+  Candidate *low = all.data(), *high = low + count;
+  while (high - low > kFew) {
+    Candidate* middle = low + (high - low) / 2;
+    const Candidate pivot = std::max(std::min(*low, *middle),
+                                     std::min(std::max(*low, *middle), high[-1]));
+    Candidate* split =
+        std::partition(low, high, [&](const Candidate& one) { return !(pivot < one); });
+    const double heavier = mass(low, split);
+    if (beyond ? heavier > target : heavier >= target) {
+      high = split;
+    } else {
+      target -= heavier;
+      low = split;
+    }
+  }
+  std::sort(low, high);
+  for (Candidate* one = low; one < high; ++one) {
+    target -= one->weight;
+    if (beyond ? target < 0 : target <= 0) return static_cast<int>(one + 1 - all.data());
+  }
+  return static_cast<int>(high - all.data());
+}
+
+// Collects enough of the heaviest that `target` of the total is among them.
+void collect_mass(int vocab, double total, double target, Desk& desk) {
+  // What weighs less cannot be needed: all of it together is less than what is left out.
+  const auto bound = std::max(std::numeric_limits<float>::min(),
+                              static_cast<float>((total - target) / vocab * 0.99));
+  for (float least = 1.0f / 32;; least /= 8) {
+    collect(desk.weights.data(), vocab, std::max(least, bound), desk);
+    const auto& found = desk.candidates;
+    if (least <= bound || mass(found.data(), found.data() + found.size()) > target) return;
+  }
+}
+
+int draw_filtered(const Wish& wish, int vocab, double total, Desk& desk) {
+  const bool counted = wish.top_k > 0 && wish.top_k < vocab;
+  auto& candidates = desk.candidates;
+  if (counted || wish.min_p > 0) {
+    float least = std::max(wish.min_p, std::numeric_limits<float>::min());
+    if (counted) least = std::max(least, reached_by(desk.tops, wish.top_k, desk.sorted));
+    collect(desk.weights.data(), vocab, least, desk);
+    if (counted && static_cast<int>(candidates.size()) > wish.top_k) {
+      std::nth_element(candidates.begin(), candidates.begin() + wish.top_k, candidates.end());
+      candidates.resize(wish.top_k);
+    }
+    total = mass(candidates.data(), candidates.data() + candidates.size());
+  } else {
+    collect_mass(vocab, total, wish.top_p * total, desk);
+  }
+  int count = static_cast<int>(candidates.size());
+  if (wish.top_p < 1) count = std::max(1, reaching(candidates, count, wish.top_p * total, false));
+  const double kept = mass(candidates.data(), candidates.data() + count);
+  return candidates[reaching(candidates, count, wish.uniform * kept, true) - 1].token;
+}
+
+int sample(const float* row, int vocab, const Wish& wish, Desk& desk) {
+  const float most = largest_of(row, vocab);
+  if (wish.temperature <= 0) return first_equal(row, vocab, most);
+  const double total = weigh(row, vocab, most, wish.temperature, desk);
+  // Logits that are no numbers, or none above -inf: any token will do.
+  if (!(total > 0 && std::isfinite(total))) return first_equal(row, vocab, most);
+  if (wish.top_p >= 1 && wish.top_k <= 0 && wish.min_p <= 0)
+    return draw_from_all(desk, wish.uniform * total);
+  return draw_filtered(wish, vocab, total, desk);
+}
+
+// Writes the chosen token's logarithm and rank, then those of the `top` likeliest with their ids.
+void score(const float* row, int vocab, int64_t token, int top, float* values, int64_t* ids,
+           Desk& desk) {
+  const float most = largest_of(row, vocab);
+  const double total = weigh(row, vocab, most, 1.0f, desk);
+  const float shift = static_cast<float>(most + std::log(total));
+  int64_t above = 0;
+  for (int i = 0; i < vocab; ++i) above += row[i] > row[token];
+  values[0] = row[token] - shift;
+  ids[0] = above + 1;
+  if (!top) return;
+  for (size_t strip = 0; strip < desk.tops.size(); ++strip) {
+    const int first = static_cast<int>(strip) * kStrip;
+    desk.tops[strip] = largest_of(row + first, std::min(kStrip, vocab - first));
+  }
+  collect(row, vocab, reached_by(desk.tops, top, desk.sorted), desk);
+  auto& found = desk.candidates;
+  found.resize(std::max<size_t>(found.size(), top), {shift, 0});  // where logits are no numbers
+  std::partial_sort(found.begin(), found.begin() + top, found.end());
+  for (int i = 0; i < top; ++i) {
+    values[1 + i] = found[i].weight - shift;
+    ids[1 + i] = found[i].token;
+  }
+}
+
+template <class Work>
+void each_row(Team* team, int rows, const Work& work) {
+  static thread_local Desk desk;
+  if (team == nullptr || rows < 2) {
+    for (int row = 0; row < rows; ++row) work(row, desk);
+    return;
+  }
+  team->run([&] {
+    static thread_local Desk own;
+    team->share(rows, 1, [&](int row) { work(row, own); });
+  });
+}
+
+}  // namespace
+
+extern "C" {
+
+void* rows_create(int32_t threads) { return threads > 1 ? new Team(threads) : nullptr; }
+
+// `logits` [rows, stride]; a wish and a token for each row.
+void rows_sample(void* team, const float* logits, int64_t stride, int32_t rows, int32_t vocab,
+                 const Wish* wishes, int64_t* tokens) {
+  each_row(static_cast<Team*>(team), rows, [&](int row, Desk& desk) {
+    tokens[row] = sample(logits + row * stride, vocab, wishes[row], desk);
+  });
+}
+
+// `values` and `ids` [rows, 1 + top]: of `tokens`, then of the likeliest; ids[., 0] is the rank.
+void rows_score(void* team, const float* logits, int64_t stride, int32_t rows, int32_t vocab,
+                const int64_t* tokens, int32_t top, float* values, int64_t* ids) {
+  each_row(static_cast<Team*>(team), rows, [&](int row, Desk& desk) {
+    score(logits + row * stride, vocab, tokens[row], top, values + row * (1 + top),
+          ids + row * (1 + top), desk);
+  });
+}
+}
