@@ -66,8 +66,8 @@ def compare(
     for start in range(0, len(token_ids) - 1, window):
         read = token_ids[start : start + window]
         targets = torch.tensor(token_ids[start + 1 : start + window + 1])
-        ours = [logits(model, read)[: len(targets)] for model in (reference, other)]
-        comparison.add(*ours, targets)
+        wanted, found = (logits(model, read)[: len(targets)] for model in (reference, other))
+        comparison.add(wanted, found, targets)
         yield comparison
 
 

@@ -43,7 +43,7 @@ def test_a_model_agrees_with_itself_and_reads_each_window_anew() -> None:
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tiny("llama").save_pretrained(tmp_path)
     words = Tokenizer(models.WordLevel({f"{n}": n for n in range(3, 61)}, unk_token="3"))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()  # type: ignore[assignment]
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
     words.save(str(tmp_path / "tokenizer.json"))
     main(["--source", str(tmp_path), "--dtype", "bfloat16", "--tokens", "100"])
     told = capsys.readouterr().out
