@@ -12,14 +12,14 @@ from functools import partial
 from typing import TypeVar
 
 from configs.settings import ModelSettings
+from deployments.encoding import characters, encode, size_of
 from models.build import build_text
 from models.embedding import EmbedRequest, TokenInputs
-from models.errors import EngineError, TooLong
-from models.request import ChatPrompt, GenerateRequest, Prompt, TextPrompt, TokenPrompt
+from models.errors import EngineError
+from models.request import GenerateRequest, Prompt, TextPrompt, TokenPrompt
 from models.text.inputs import encode_inputs
 from models.text.pipeline import Encoded
 
-MESSAGE = 64  # characters that a message is worth, beside its own
 SHORT_PROMPT = 4000  # characters or tokens; what is longer is done off the event loop
 THREADS = 4
 
@@ -35,11 +35,8 @@ class Tokenizer:
 
     async def encode(self, request: GenerateRequest, max_context: int) -> Encoded | EngineError:
         """A prompt beyond ``max_context`` goes no further."""
-        work = partial(self._text.encode, request)
-        encoded = await self._result(work, _characters(request.prompt, request.stop))
-        if isinstance(encoded, Encoded) and len(encoded.token_ids) >= max_context:
-            return TooLong(len(encoded.token_ids), max_context)
-        return encoded
+        work = partial(encode, self._text, request, max_context)
+        return await self._result(work, size_of(request))
 
     async def encode_inputs(
         self, request: EmbedRequest, max_context: int
@@ -51,7 +48,7 @@ class Tokenizer:
     async def tokenize(self, prompt: Prompt, special_tokens: bool) -> tuple[int, ...] | EngineError:
         """See ``Tokenizes.tokenize``."""
         work = partial(self._text.tokenize, prompt, special_tokens=special_tokens)
-        return await self._result(work, _characters(prompt))
+        return await self._result(work, characters(prompt))
 
     async def token_strings(self, token_ids: Sequence[int]) -> list[str] | EngineError:
         """See ``Tokenizes.token_strings``."""
@@ -72,16 +69,3 @@ class Tokenizer:
 
 def _length(prompt: TextPrompt | TokenPrompt) -> int:
     return len(prompt.text if isinstance(prompt, TextPrompt) else prompt.token_ids)
-
-
-def _characters(prompt: Prompt, stops: Sequence[str] = ()) -> int:
-    """About what a prompt takes to encode; a message costs something even when it is empty."""
-    beside = sum(map(len, stops))
-    match prompt:
-        case ChatPrompt(messages, tools, documents):
-            parts = (*messages, *tools, *documents)
-            return beside + sum(MESSAGE + len(str(part)) for part in parts)
-        case TextPrompt(text, suffix):
-            return beside + len(text) + len(suffix)
-        case _:
-            return beside
