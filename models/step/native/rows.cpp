@@ -9,7 +9,7 @@
 #include <limits>
 #include <vector>
 
-#include "team.h"
+#include "crew.h"
 #include "vector.h"
 
 namespace {
@@ -235,37 +235,39 @@ void score(const float* row, int vocab, int64_t token, int top, float* values, i
   }
 }
 
+constexpr int kAlone = 4;  // rows that are done before a helper would be awake
+
 template <class Work>
-void each_row(Team* team, int rows, const Work& work) {
-  static thread_local Desk desk;
-  if (team == nullptr || rows < 2) {
-    for (int row = 0; row < rows; ++row) work(row, desk);
-    return;
-  }
-  team->run([&] {
-    static thread_local Desk own;
-    team->share(rows, 1, [&](int row) { work(row, own); });
-  });
+void each_row(Crew* crew, int rows, const Work& work) {
+  const auto one = [&](int row) {
+    static thread_local Desk desk;
+    work(row, desk);
+  };
+  if (crew == nullptr || rows < kAlone)
+    for (int row = 0; row < rows; ++row) one(row);
+  else
+    crew->share(rows, one);
 }
 
 }  // namespace
 
 extern "C" {
 
-void* rows_create(int32_t threads) { return threads > 1 ? new Team(threads) : nullptr; }
+// For the life of the process.
+void* rows_create(int32_t threads) { return threads > 1 ? new Crew(threads - 1) : nullptr; }
 
 // `logits` [rows, stride]; a wish and a token for each row.
-void rows_sample(void* team, const float* logits, int64_t stride, int32_t rows, int32_t vocab,
+void rows_sample(void* crew, const float* logits, int64_t stride, int32_t rows, int32_t vocab,
                  const Wish* wishes, int64_t* tokens) {
-  each_row(static_cast<Team*>(team), rows, [&](int row, Desk& desk) {
+  each_row(static_cast<Crew*>(crew), rows, [&](int row, Desk& desk) {
     tokens[row] = sample(logits + row * stride, vocab, wishes[row], desk);
   });
 }
 
 // `values` and `ids` [rows, 1 + top]: of `tokens`, then of the likeliest; ids[., 0] is the rank.
-void rows_score(void* team, const float* logits, int64_t stride, int32_t rows, int32_t vocab,
+void rows_score(void* crew, const float* logits, int64_t stride, int32_t rows, int32_t vocab,
                 const int64_t* tokens, int32_t top, float* values, int64_t* ids) {
-  each_row(static_cast<Team*>(team), rows, [&](int row, Desk& desk) {
+  each_row(static_cast<Crew*>(crew), rows, [&](int row, Desk& desk) {
     score(logits + row * stride, vocab, tokens[row], top, values + row * (1 + top),
           ids + row * (1 + top), desk);
   });

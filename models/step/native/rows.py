@@ -54,7 +54,7 @@ class RowKernels:
         self._score = _function(
             library, "rows_score", [*row, c_void_p, c_int32, c_void_p, c_void_p]
         )
-        self._team = create(threads)
+        self._crew = create(threads)
 
     def sample(self, logits: Tensor, wishes: abc.Sequence[RowWish]) -> Tensor:
         """Int64 tokens [S] from ``logits`` [S, vocabulary] float32."""
@@ -82,7 +82,7 @@ class RowKernels:
         assert logits.dtype == torch.float32
         assert logits.stride(1) == 1
         rows, vocab = logits.shape
-        return self._team, logits.data_ptr(), logits.stride(0), rows, vocab
+        return self._crew, logits.data_ptr(), logits.stride(0), rows, vocab
 
 
 def row_kernels(device: torch.device) -> RowKernels | None:
