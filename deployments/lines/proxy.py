@@ -58,23 +58,24 @@ class _Answer:
         self._wake = asyncio.Event()
         self._written = 0
         self._progress = asyncio.Event()
-        self._lost = False
+        self._error: Exception | None = None
         self._task = asyncio.current_task()
         self._writer: asyncio.Task[None] | None = None
 
     async def run(self, work: Awaitable[None]) -> None:
-        """Raises ``LineBroken``, so that the server breaks the connection off."""
+        """Raises ``LineBroken`` or what writing raised: the server breaks the connection off."""
         try:
             await work
         except asyncio.CancelledError:
-            if not self._lost or (self._task is not None and self._task.uncancel()):
+            if self._error is None or (self._task is not None and self._task.uncancel()):
                 raise
         finally:
+            self._task = None  # not to be cancelled any more
             self.box.close()
             if self._writer is not None:
                 self._writer.cancel()
-        if self._lost:
-            raise LineBroken("the line to the ingress was lost")
+        if self._error is not None:
+            raise self._error
 
     def take(self, part: bytes) -> None:
         self._parts.append(part)
@@ -82,13 +83,11 @@ class _Answer:
         self._progress.set()
 
     def lose(self) -> None:
-        self._lost = True
-        if self._task is not None:
-            self._task.cancel()
+        self._fail(LineBroken("the line to the ingress was lost"))
 
     async def send(self, message: Message) -> None:
         """Takes what Serve's stream brings."""
-        if self._lost:
+        if self._error is not None:
             return
         address, sent = message.pop(OUTLET, None), message.pop(SENT, None)
         if address is not None:
@@ -99,7 +98,19 @@ class _Answer:
         if message["type"] == "http.response.start":
             self._writer = asyncio.create_task(self._write())
 
+    def _fail(self, error: Exception) -> None:
+        """Ends ``run``."""
+        if self._task is not None and self._error is None:
+            self._error = error
+            self._task.cancel()
+
     async def _write(self) -> None:
+        try:
+            await self._write_parts()
+        except Exception as error:  # whatever the server or a middleware of others may raise
+            self._fail(error)
+
+    async def _write_parts(self) -> None:
         while True:
             await self._wake.wait()
             self._wake.clear()

@@ -24,6 +24,10 @@ async def at_once(step: int) -> None:
     await asyncio.sleep(0)
 
 
+async def forever() -> None:
+    await asyncio.Event().wait()
+
+
 class Application:
     """Streams ``PARTS``; ``before`` is awaited before each of them."""
 
@@ -167,6 +171,24 @@ async def test_a_line_that_is_lost_breaks_the_answer_off() -> None:
             await asyncio.wait_for(it.post(keep), 10)
         assert b"".join(PARTS).startswith(body_of(messages))
         assert messages[-1].get("more_body", True)
+        assert it.app.ended == 2
+        it.app.before = at_once
+        checked(await it.get())
+
+
+@pytest.mark.parametrize("ends", [True, False])
+async def test_an_answer_that_cannot_be_written_ends(ends: bool) -> None:
+    async with graph() as it:
+        await it.warm()
+        if not ends:
+            it.app.before = lambda step: at_once(step) if step < 5 else forever()
+
+        async def refuse(message: Message) -> None:
+            if message["type"] == "http.response.body":
+                raise OSError("the client is gone")
+
+        with pytest.raises(OSError, match="the client is gone"):
+            await asyncio.wait_for(it.post(refuse), 10)
         assert it.app.ended == 2
         it.app.before = at_once
         checked(await it.get())
