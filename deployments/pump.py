@@ -139,6 +139,7 @@ class Pump:
                     await self._taken.wait()
         except TimeoutError:
             raise ReplicaLost from None
+        self._box.close()  # the line has done its part
 
 
 def _unpacked(ready: Sequence[Packed]) -> tuple[list[Item], EngineError | None]:

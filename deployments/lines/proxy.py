@@ -8,7 +8,7 @@ comes by that stream.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -121,9 +121,12 @@ class _Answer:
             self._progress.set()
 
     async def _all_written(self, count: int) -> None:
-        async with asyncio.timeout(LATE_S) as patience:
-            while self._written < count:
-                if self.box.taken >= count:
-                    patience.reschedule(None)  # what is left is up to the client
-                self._progress.clear()
-                await self._progress.wait()
+        async with asyncio.timeout(LATE_S):
+            await self._until(lambda: self.box.taken >= count)
+        self.box.close()  # the line has done its part; what is left is up to the client
+        await self._until(lambda: self._written >= count)
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            self._progress.clear()
+            await self._progress.wait()

@@ -126,6 +126,30 @@ async def test_what_comes_by_a_line_is_complete_before_the_end_counts() -> None:
         await anext(batches)
 
 
+async def test_a_line_may_go_once_it_has_brought_all() -> None:
+    class Lingering(ListStream):
+        async def __anext__(self) -> list[Packed]:
+            try:
+                return await super().__anext__()
+            except StopAsyncIteration:
+                return await asyncio.Event().wait() and []
+
+    inlet = Inlet()
+    box = inlet.box()
+    pump = Pump(Lingering([[("sent", 1)]]), box, inlet)
+    line = Sender(box)
+    line.send(Tokens(0, (1,)))
+    await settle()
+    inlet.lose(line)
+    batches = pump.batches()
+    assert await anext(batches) == [Tokens(0, (1,))]
+    more = asyncio.create_task(anext(batches))
+    await settle()
+    assert not more.done()
+    more.cancel()
+    pump.stop_reading()
+
+
 async def test_a_lost_line_loses_the_replica() -> None:
     inlet = Inlet()
     calls: list[Reader] = []

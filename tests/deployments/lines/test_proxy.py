@@ -194,6 +194,28 @@ async def test_an_answer_that_cannot_be_written_ends(ends: bool) -> None:
         checked(await it.get())
 
 
+async def test_a_line_may_go_once_it_has_brought_all() -> None:
+    async with graph() as it:
+        await it.warm()
+        gate, messages = asyncio.Event(), list[Message]()
+
+        async def read_slowly(message: Message) -> None:
+            if message["type"] == "http.response.body":
+                await gate.wait()
+            messages.append(message)
+
+        it.hop.messages = 0
+        reading = asyncio.create_task(it.post(read_slowly))
+        await until(lambda: it.hop.messages == 2)  # head and end
+        await asyncio.sleep(0.05)  # for the line to bring the rest
+        for line in list(it.outlet.lines.values()):
+            line.end()
+        await asyncio.sleep(0.05)
+        gate.set()
+        await asyncio.wait_for(reading, 10)
+        checked(messages)
+
+
 async def test_a_slow_client_holds_up_no_other() -> None:
     async with graph() as it:
         await it.warm()
