@@ -37,11 +37,14 @@ class FromIngress:
         self._inlet = Inlet()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "POST":
+        if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        answer = _Answer(self._inlet, send)
         headers = [(name, value) for name, value in scope["headers"] if name != HEADER]
+        if scope["method"] != "POST":
+            await self._app({**scope, "headers": headers}, receive, send)
+            return
+        answer = _Answer(self._inlet, send)
         headers.append((HEADER, written(answer.box.reader)))
         await answer.run(self._app({**scope, "headers": headers}, receive, answer.send))
 
