@@ -6,7 +6,7 @@ from models.schedule.pace import FIRST_TOKENS, LEAST_TOKENS, Pace
 from models.schedule.sequence import Chunk, Sequence
 from models.schedule.step_time import Load, load_of
 
-# Each takes a row of logits as wide as the vocabulary.
+# Each takes a row of logits as wide as the vocabulary: those of prompts, and drafted ones.
 SCORED_TOKENS = 256
 STRETCH = 1.125  # of what fits, for a prompt that is done by it
 
@@ -32,10 +32,15 @@ class Budget:
         most = min(self._tokens, self._scored) if sequence.unscored else self._tokens
         return most if sequence.decodes else min(most, self._timely(sequence))
 
+    def drafts(self, rows: int) -> int:
+        """Tokens that may be drafted for ``rows`` that decode: half of what is left, at most."""
+        left = min(self._tokens - rows, self._scored)
+        return max(min(left // 2, self._pace.drafts(rows)), 0)
+
     def spend(self, chunk: Chunk) -> None:
         self.chunks.append(chunk)
         self._tokens -= chunk.count
-        self._scored -= len(chunk.targets)
+        self._scored -= len(chunk.targets) + len(chunk.draft)
         self._load += load_of(chunk)
         self.prompt_tokens += 0 if chunk.decodes else chunk.count
 

@@ -97,9 +97,7 @@ class Scheduler:
         return min(self.pace.beside(rows), self.step_tokens)
 
     def _decode(self, sequences: abc.Sequence[Sequence], budget: Budget) -> None:
-        # However much is drafted, half of what is left goes to prompts.
-        spare = max(self.step_tokens - len(sequences), 0) // 2
-        drafts = min(spare, self.pace.drafts(len(sequences))) if self._drafting else 0
+        drafts = budget.drafts(len(sequences)) if self._drafting else 0
         for sequence in sequences:
             if budget.of(sequence):
                 draft = self._draft(sequence, drafts)
