@@ -47,7 +47,7 @@ class Wishes:
     kv_cache_gib: float | None = None
     prefix_cache: bool = True
     slots: int = 32
-    step_tokens: int = 256  # of the largest step
+    step_tokens: int = 2048  # of the largest step
     cuda_graphs: bool = True
 
 

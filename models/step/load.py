@@ -29,7 +29,7 @@ def load_step_model(
     kv_cache_gib: float | None = None,
     prefix_cache: bool = True,
     slots: int = 32,
-    step_tokens: int = 256,
+    step_tokens: int = 2048,
     cuda_graphs: bool = True,
 ) -> StepModel:
     """Loads the transformers model in ``folder``, never from a network.

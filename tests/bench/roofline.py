@@ -236,7 +236,12 @@ def report(arguments: argparse.Namespace, device: torch.device, dtype: torch.dty
     peaks = rates(device, dtype, mib=2048 if large else 128, side=8192 if large else 1024)
     model = build(arguments.shape, device, dtype)
     longest = max(arguments.context + arguments.steps, arguments.prompt) + SPARE
-    wishes = Wishes(slots=max(arguments.batches), max_context=longest, prefix_cache=False)
+    wishes = Wishes(
+        slots=max(arguments.batches),
+        max_context=longest,
+        prefix_cache=False,
+        step_tokens=max(STEP_TOKENS, longest),
+    )
     served = assemble(model, wishes, {"device": device_name(device), "dtype": str(dtype)})
     for name, fact in served.describe().items():
         print(f"{name}: {fact}")

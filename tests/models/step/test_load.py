@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +9,8 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from configs.settings import EngineSettings
+from models.step.assemble import Wishes
 from models.step.load import load_step_model
 from models.step.paged import PagedModel
 from tests.models.step.driving import Driver, sequence
@@ -26,6 +29,15 @@ def _threads() -> Iterator[None]:
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
+
+
+def test_what_is_not_wished_for_is_as_in_a_configuration() -> None:
+    settings = EngineSettings().model_dump() | {"slots": EngineSettings().max_running}
+    parameters = inspect.signature(load_step_model).parameters.values()
+    defaults = {one.name: one.default for one in parameters if one.name != "folder"}
+    assert defaults == {name: settings[name] for name in defaults}
+    wishes = Wishes()
+    assert (wishes.slots, wishes.step_tokens) == (settings["slots"], settings["step_tokens"])
 
 
 def test_a_folder_is_served_as_its_model_computes(folder: Path) -> None:
