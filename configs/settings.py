@@ -49,7 +49,7 @@ class EngineSettings(Settings):
     dtype: Literal["auto", "float32", "bfloat16", "float16", "int8"] = Field(
         "auto",
         description="of weights and what is computed; auto: what suits the device; int8 (CPU):"
-        " weights of linear layers in 8 bits, all else in float32",
+        " weights of linear layers in 8 bits, and float32 arithmetic around them",
     )
     kernels: Literal["auto", "native", "sdpa", "varlen"] = Field(
         "auto",
@@ -67,7 +67,9 @@ class EngineSettings(Settings):
     )
     block_size: Annotated[int, Field(ge=1)] = Field(16, description="tokens of one KV block")
     kv_cache_dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
-        "auto", description="of KV blocks; auto: what is computed in"
+        "auto",
+        description="of KV blocks; auto: what is computed in, and float16 where native kernels"
+        " serve int8",
     )
     kv_cache_gib: Annotated[float, Field(gt=0)] | None = Field(
         None, description="memory for KV blocks in GiB; null: a share of what is free"

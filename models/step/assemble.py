@@ -17,7 +17,6 @@ from models.step.capture import CudaCapture
 from models.step.int8 import quantise
 from models.step.limits import context_limit, paged_objection
 from models.step.model import Capacity, StepModel
-from models.step.native.build import NoNative
 from models.step.paged import Forward, PagedModel
 from models.step.place import parameters_of, weights_of
 from models.step.plain import PlainStepModel
@@ -28,11 +27,12 @@ from models.step.probe import (
     layers_objection,
     record,
 )
-from models.step.ways import NativeWay, Way, native_kv, torch_ways
+from models.step.ways import Way, ways
 
 log = logging.getLogger("stepserve")
 
 WARM_TOKENS = 64
+MOST_ROUNDED = 0.5  # relative error of logits; more is no rounding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,10 +63,14 @@ def assemble(
         objection = _probed(model, way)
         if not objection:
             # Only now: rounding would hide from the probe what is wrong.
-            known["weights"] = way.settle(int8=wishes.int8)
-            known["kernels"] = noted(f"paged, {way.name}", _why(way, wishes, failures))
+            known["weights"] = way.settle()
+            known["kernels"] = noted(f"paged, {way.name}", "; ".join(failures) or way.detail)
             return _paged(model, way, wishes, limit, known)
         failures.append(f"{way.name} (blocks of {way.block_size}): {objection}")
+    if wishes.kernels in ("native", "varlen"):
+        raise ValueError(
+            f"kernels is set to {wishes.kernels}, and cannot be: {'; '.join(failures) or objection}"
+        )
     log.warning("no paged attention for %s: %s", type(model).__name__, objection)
     return _cached(model, wishes, limit, known, objection)
 
@@ -96,22 +100,26 @@ def _ways(
     failures: list[str],
 ) -> abc.Iterator[Way]:
     """Ways to run the model, best first."""
-    if wishes.kernels in ("auto", "native") and model.device.type == "cpu":
-        kv_dtype = native_kv(model, wishes.kv_cache_dtype, int8=wishes.int8)
-        try:
-            yield NativeWay(
-                model, seen, block_size=wishes.block_size, positions=limit, kv_dtype=kv_dtype
-            )
-        except NoNative as reason:
-            failures.append(f"native: {reason}")
-    yield from torch_ways(model, seen, wishes.kernels, wishes.block_size, wishes.kv_cache_dtype)
+    return ways(
+        model,
+        seen,
+        wishes.kernels,
+        block_size=wishes.block_size,
+        positions=limit,
+        kv_dtype=wishes.kv_cache_dtype,
+        int8=wishes.int8,
+        failures=failures,
+    )
 
 
 def _probed(model: PreTrainedModel, way: Way) -> str:
     """Why this way cannot serve the model; empty if it can. Leaves no pool behind."""
+    blocks = blocks_needed(way.block_size)
     try:
-        forward = way.try_out(blocks_needed(way.block_size))
-        return disagreement(model, forward, way.block_size)
+        objection = disagreement(model, way.try_out(blocks), way.block_size)
+        if not objection and (rounded := way.try_rounded(blocks)) is not None:
+            objection = disagreement(model, rounded, way.block_size, MOST_ROUNDED)
+        return objection
     except Exception as error:  # the next way, or generate, may serve it
         return f"{type(error).__name__}: {error}"
     finally:
@@ -149,22 +157,10 @@ def _paged(
     if size.lowered:
         log.warning("max_context is %d tokens (%s)", size.max_context, size.lowered)
         described["context"] = noted(f"{size.max_context} tokens", size.lowered)
-    made = PagedModel(model.device, capacity, forward, described)
+    made = PagedModel(model.device, capacity, forward, described, way.row_kernels())
     if way.name == "varlen" and wishes.cuda_graphs:
         made.record_decoding(CudaCapture(model.device))
     return made
-
-
-def _why(way: Way, wishes: Wishes, failures: abc.Sequence[str]) -> str:
-    if failures:
-        return "; ".join(failures)
-    if way.detail:
-        return way.detail
-    if wishes.kernels == "native" and way.name != "native":
-        return "native kernels are for CPUs"
-    if wishes.kernels == "varlen" and way.name != "varlen":
-        return "varlen needs CUDA, half precision and KV blocks of the same"
-    return ""
 
 
 def _pool_fact(size: cache.PoolSize, way: Way, block_bytes: int) -> str:

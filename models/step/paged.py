@@ -16,7 +16,7 @@ from models.step.capture import Capture
 from models.step.graphs import Computed, DecodeGraphs
 from models.step.layout import StepLayout
 from models.step.model import Capacity, InFlight
-from models.step.native.rows import row_kernels
+from models.step.native.rows import RowKernels
 from models.step.placement import Placement, Span
 from models.step.replayed import replay_objection
 from models.step.sampler import Sampler
@@ -68,13 +68,14 @@ class PagedModel:
         capacity: Capacity,
         forward: Forward[Any],
         facts: abc.Mapping[str, str],
+        kernels: RowKernels | None = None,
     ) -> None:
         self.capacity = capacity
         self.device = device
         self.launch_ahead = self.device.type == "cuda"
         self._forward = forward
         self._facts = dict(facts)
-        self._kernels = row_kernels(self.device)
+        self._kernels = kernels
         self._sampler = Sampler(capacity.slots, capacity.vocab_size, self.device, self._kernels)
         self._graphs: DecodeGraphs | None = None
         # By slot, and one more that pads recorded steps.
@@ -106,7 +107,7 @@ class PagedModel:
         """[count, vocabulary] after each token of ``span``, whose blocks nothing else may use."""
         layout = self._forward.layout([span])
         every = layout.indices([*range(span.count)])
-        return self._forward(layout, layout.indices([*token_ids]), every)
+        return self._forward(layout, layout.indices([*token_ids]), every).clone()
 
     def release(self, slot: int) -> None:
         """Nothing to do: what a slot holds is written anew at the next admission."""

@@ -62,8 +62,13 @@ def layers_objection(layers: abc.Sequence[LayerShape]) -> str:
 
 
 @torch.inference_mode()
-def disagreement(model: PreTrainedModel, forward: Forward[Any], block_size: int) -> str:
-    """Empty if paged logits are the eager ones, else how far apart they are."""
+def disagreement(
+    model: PreTrainedModel, forward: Forward[Any], block_size: int, rounded: float | None = None
+) -> str:
+    """Empty if paged logits are the eager ones, else how far apart they are.
+
+    ``rounded`` is the relative error that may be usual, where more is rounded than in the model.
+    """
     ids = _token_ids(model)
     ours = _paged_logits(forward, ids, _scatter(block_size))
     with attention_of(model, EAGER):
@@ -72,7 +77,7 @@ def disagreement(model: PreTrainedModel, forward: Forward[Any], block_size: int)
         torch.cat([_relative_error(ours[s][seq], theirs[seq][a : a + n]) for seq, a, n in step])
         for s, step in enumerate(STEPS)
     ]
-    return _verdict(errors, model.dtype)
+    return _verdict(errors, model.dtype, rounded)
 
 
 @contextmanager
@@ -143,11 +148,11 @@ def _relative_error(ours: Tensor, theirs: Tensor) -> Tensor:
     return error
 
 
-def _verdict(errors: list[Tensor], dtype: torch.dtype) -> str:
+def _verdict(errors: list[Tensor], dtype: torch.dtype, rounded: float | None) -> str:
     """Half precision may send single tokens to other experts: the median of each step counts."""
-    exact = dtype in MOST_ERROR
+    exact = dtype in MOST_ERROR and rounded is None
     worst = max(float(e.max() if exact else e.median()) for e in errors)
-    allowed = MOST_ERROR.get(dtype, MOST_HALF_ERROR)
+    allowed = rounded or MOST_ERROR.get(dtype, MOST_HALF_ERROR)
     if worst <= allowed:  # false for NaN too
         return ""
     return f"its paged logits differ from eager ones by {worst:.1e} of their size"

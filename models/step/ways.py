@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import abc
 from typing import Any, Protocol
 
@@ -10,14 +11,19 @@ from transformers import PreTrainedModel
 
 from models.step import cache
 from models.step.attention import Recorder
+from models.step.host import available_memory, instructions
 from models.step.int8 import quantise
 from models.step.native.blueprint import LANES, read
-from models.step.native.build import NoNative, library
+from models.step.native.build import NoLibrary, NoNative
 from models.step.native.forward import NativeForward
+from models.step.native.rows import RowKernels, row_kernels
 from models.step.native.stack import Stack
+from models.step.native.team import Team
 from models.step.paged import Forward, PagedForward
 from models.step.place import parameters_of, weights_of
 from models.step.varlen import PRECISIONS
+
+log = logging.getLogger("stepserve")
 
 VARLEN_BLOCK = 256  # tokens; the variable-length kernel that torch ships may take no other
 LONGEST_PROBE = 64  # tokens
@@ -36,16 +42,24 @@ class Way(Protocol):
         """In the model's own precision. Raises whatever keeps it from working here."""
         ...
 
+    def try_rounded(self, blocks: int) -> Forward[Any] | None:
+        """As it will serve, if that is rounded and the model can still be compared with."""
+        ...
+
     def close(self) -> None:
         """Gives the pool back."""
         ...
 
-    def settle(self, *, int8: bool) -> str:
-        """Rounds the weights if that is wished; what they are then."""
+    def settle(self) -> str:
+        """It was chosen: rounds the weights if that is wished. What they are then."""
         ...
 
     def open(self, blocks: int) -> Forward[Any]:
         """Over a new pool, once settled."""
+        ...
+
+    def row_kernels(self) -> RowKernels | None:
+        """What samples, if not torch's operators."""
         ...
 
 
@@ -61,8 +75,10 @@ class TorchWay:
         seen: Recorder,
         block_size: int,
         kv_dtype: torch.dtype | None,
+        int8: bool,
     ) -> None:
         self.name = name  # sdpa or varlen
+        self._int8 = int8
         self.block_size = block_size
         self._model = model
         self._seen = seen
@@ -77,9 +93,15 @@ class TorchWay:
     def close(self) -> None:
         cache.release(self._seen.layers)
 
-    def settle(self, *, int8: bool) -> str:
+    def try_rounded(self, blocks: int) -> None:
+        """Rounding changes the model itself."""
+
+    def row_kernels(self) -> RowKernels | None:
+        return row_kernels(self._model.device)
+
+    def settle(self) -> str:
         parameters = parameters_of(self._model)
-        note = f" ({quantise(self._model)})" if int8 else ""
+        note = f" ({quantise(self._model)})" if self._int8 else ""
         return weights_of(self._model, parameters) + note
 
     def open(self, blocks: int) -> PagedForward:
@@ -103,22 +125,21 @@ class NativeWay:
         *,
         block_size: int,
         positions: int,
-        kv_dtype: torch.dtype,
+        kv_dtype: torch.dtype | None,
+        int8: bool,
     ) -> None:
         """Raises NoNative if the kernels do not know this model, or cannot be had here."""
-        if model.device.type != "cpu":
-            raise NoNative("they are for CPUs")
-        if block_size % LANES:
-            raise NoNative(f"blocks of {block_size} tokens are not made of {LANES}")
+        _require_suited(model, block_size)
         self._blueprint = read(model, seen.options)
-        library()
+        self._team = Team(torch.get_num_threads())
+        # 8-bit weights are read so fast that keys and values of 32 would be most of a step.
+        self._kv_dtype = kv_dtype or (torch.float16 if int8 else model.dtype)
+        self._int8 = int8
         self.block_size = block_size
-        self.bytes_per_token = self._blueprint.numbers_per_token * kv_dtype.itemsize
-        self.kv_dtypes: tuple[torch.dtype, ...] = (kv_dtype,)
-        self._kv_dtype = kv_dtype
+        self.bytes_per_token = self._blueprint.numbers_per_token * self._kv_dtype.itemsize
+        self.kv_dtypes: tuple[torch.dtype, ...] = (self._kv_dtype,)
         self._model = model
         self._positions = max(positions, LONGEST_PROBE)
-        self._threads = torch.get_num_threads()
         self._stack: Stack | None = None
         self.detail = ""
 
@@ -127,20 +148,25 @@ class NativeWay:
         self.detail = self._stack.instructions
         return self.open(blocks)
 
+    def try_rounded(self, blocks: int) -> NativeForward | None:
+        assert self._stack is not None
+        if not self._int8 and self._kv_dtype == torch.float32:
+            return None
+        self._stack.close()
+        self._stack = self._pack(self._kv_dtype, int8=self._int8)
+        return self.open(blocks)
+
     def close(self) -> None:
-        if self._stack is not None:
+        if self._stack is not None and self._stack.close.alive:
             self._stack.allocate(0)
 
-    def settle(self, *, int8: bool) -> str:
-        """The model's parameters go, too: the stack has copies.
+    def settle(self) -> str:
+        """The model's parameters go: the stack has copies.
 
         What is left to torch is little, and its threads would keep cores from the stack's.
         """
         assert self._stack is not None
         parameters = parameters_of(self._model)
-        if int8 or self._kv_dtype != torch.float32:
-            self._stack.close()
-            self._stack = self._pack(self._kv_dtype, int8=int8)
         for parameter in self._model.parameters():
             parameter.data = parameter.data.new_empty(0)
         torch.set_num_threads(1)
@@ -154,10 +180,14 @@ class NativeWay:
         self._stack.allocate(blocks)
         return NativeForward(self._stack, self.block_size)
 
+    def row_kernels(self) -> RowKernels:
+        """On the same threads."""
+        return RowKernels(self._team)
+
     def _pack(self, kv_dtype: torch.dtype, *, int8: bool) -> Stack:
         return Stack(
             self._blueprint,
-            threads=self._threads,
+            self._team,
             positions=self._positions,
             block_size=self.block_size,
             kv_dtype=kv_dtype,
@@ -165,20 +195,52 @@ class NativeWay:
         )
 
 
-def native_kv(model: PreTrainedModel, wish: torch.dtype | None, *, int8: bool) -> torch.dtype:
-    """8-bit weights are read so fast that keys and values of 32 would be most of a step."""
-    return wish or (torch.float16 if int8 else model.dtype)
+def _require_suited(model: PreTrainedModel, block_size: int) -> None:
+    if model.device.type != "cpu":
+        raise NoNative("they are for CPUs")
+    if block_size % LANES:
+        raise NoNative(f"blocks of {block_size} tokens are not made of {LANES}")
+    if model.dtype == torch.bfloat16 and "amx_bf16" in instructions():
+        raise NoNative("they do not use the processor's matrix units for bfloat16")
+    copies = 4 * parameters_of(model)
+    if copies > (free := available_memory()):
+        raise NoNative(
+            f"copies of its weights take up to {copies / 2**30:.1f} GiB while it is loaded, and"
+            f" {free / 2**30:.1f} GiB are free"
+        )
 
 
-def torch_ways(
+def ways(
     model: PreTrainedModel,
     seen: Recorder,
     kernels: str,
+    *,
     block_size: int,
+    positions: int,
     kv_dtype: torch.dtype | None,
-) -> abc.Iterator[TorchWay]:
+    int8: bool,
+    failures: list[str],
+) -> abc.Iterator[Way]:
+    """Those that ``kernels`` allows; adds to ``failures`` why one is left out."""
+    if kernels in ("auto", "native") and (kernels == "native" or model.device.type == "cpu"):
+        try:
+            yield NativeWay(
+                model,
+                seen,
+                block_size=block_size,
+                positions=positions,
+                kv_dtype=kv_dtype,
+                int8=int8,
+            )
+        except NoNative as reason:
+            if isinstance(reason, NoLibrary):
+                log.warning("steps take longer without native kernels: %s", reason)
+            failures.append(f"native: {reason}")
     half = model.dtype in PRECISIONS and kv_dtype in (None, model.dtype)
     if kernels in ("auto", "varlen") and model.device.type == "cuda" and half:
         for size in dict.fromkeys((block_size, VARLEN_BLOCK)):
-            yield TorchWay("varlen", model, seen, size, kv_dtype)
-    yield TorchWay("sdpa", model, seen, block_size, kv_dtype)
+            yield TorchWay("varlen", model, seen, size, kv_dtype, int8)
+    elif kernels == "varlen":
+        failures.append("varlen: it needs CUDA, half precision and KV blocks of the same")
+    if kernels in ("auto", "sdpa"):
+        yield TorchWay("sdpa", model, seen, block_size, kv_dtype, int8)

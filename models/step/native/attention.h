@@ -6,7 +6,6 @@
 #pragma once
 
 #include <algorithm>
-#include <vector>
 
 #include "vector.h"
 
@@ -103,13 +102,11 @@ inline void mix(const Pages<T>& pages, int head, const Query* queries, const flo
 }
 
 template <class T, int R>
-void attend_rows(const Pages<T>& pages, int head, const Query* queries) {
-  static thread_local std::vector<float> weights;
+void attend_rows(const Pages<T>& pages, int head, const Query* queries, float* weights) {
   int start = queries[0].first, end = queries[0].end;
   for (int r = 1; r < R; ++r) start = std::min(start, queries[r].first), end = std::max(end, queries[r].end);
   start = start / kLanes * kLanes;
   const int stride = (end - start + kLanes - 1) / kLanes * kLanes;
-  if (weights.size() < static_cast<size_t>(R) * stride) weights.resize(static_cast<size_t>(R) * stride);
 
   int at = start;
   for (; at + kLanes < end; at += 2 * kLanes) {
@@ -125,16 +122,17 @@ void attend_rows(const Pages<T>& pages, int head, const Query* queries) {
 
   int column = 0;
   for (; column + 4 * kLanes <= pages.head_dim; column += 4 * kLanes)
-    mix<T, R, 4>(pages, head, queries, weights.data(), stride, totals, start, end, column);
+    mix<T, R, 4>(pages, head, queries, weights, stride, totals, start, end, column);
   for (; column < pages.head_dim; column += kLanes)
-    mix<T, R, 1>(pages, head, queries, weights.data(), stride, totals, start, end, column);
+    mix<T, R, 1>(pages, head, queries, weights, stride, totals, start, end, column);
 }
 
-// At most kQueries queries of one sequence and key head.
+// At most kQueries queries of one sequence and key head; `weights` has room for all their keys and
+// a tile more, for each.
 template <class T, int R = kQueries>
-void attend(const Pages<T>& pages, int head, const Query* queries, int count) {
+void attend(const Pages<T>& pages, int head, const Query* queries, int count, float* weights) {
   if constexpr (R > 0) {
-    if (count == R) return attend_rows<T, R>(pages, head, queries);
-    attend<T, R - 1>(pages, head, queries, count);
+    if (count == R) return attend_rows<T, R>(pages, head, queries, weights);
+    attend<T, R - 1>(pages, head, queries, count, weights);
   }
 }

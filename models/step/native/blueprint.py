@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 from models.step.attention import Options
 from models.step.native.build import NoNative
 
+ROWS_AT_ONCE = 4096
 LANES = 16  # numbers that the kernels work on at a time
 ACTIVATIONS = {"silu": 0, "swish": 0, "gelu_pytorch_tanh": 1, "gelu_new": 1}
 PARTS = {
@@ -128,17 +129,30 @@ def _layer(layer: nn.Module, options: Options) -> LayerParts:
     return LayerParts(linears, norms, options.scale, options.window or 0)
 
 
-def _require_fitting(blueprint: Blueprint) -> None:
-    if blueprint.head_dim % LANES or blueprint.inner % LANES:
+def _require_fitting(stack: Blueprint) -> None:
+    """The kernels read as much memory as these numbers say."""
+    if stack.head_dim % LANES or stack.inner % LANES:
         raise NoNative(
-            f"heads of {blueprint.head_dim} and layers of {blueprint.inner} numbers are not made"
-            f" of {LANES}"
+            f"heads of {stack.head_dim} and layers of {stack.inner} numbers are not made of {LANES}"
         )
-    if any(_shape(layer) != _shape(blueprint.layers[0]) for layer in blueprint.layers):
-        raise NoNative("its layers differ in shape")
+    attended, kept = stack.heads * stack.head_dim, stack.kv_heads * stack.head_dim
+    shapes = {
+        "q": (attended, stack.hidden),
+        "k": (kept, stack.hidden),
+        "v": (kept, stack.hidden),
+        "o": (stack.hidden, attended),
+        "gate": (stack.inner, stack.hidden),
+        "up": (stack.inner, stack.hidden),
+        "down": (stack.hidden, stack.inner),
+    }
+    fits = stack.heads % stack.kv_heads == 0
+    fits = fits and all(_shapes(layer) == shapes for layer in stack.layers)
+    fits = fits and stack.head.weight.shape[1] == stack.embedding.embedding_dim == stack.hidden
+    if not fits:
+        raise NoNative("its layers have other shapes than they know")
 
 
-def _shape(layer: LayerParts) -> dict[str, tuple[int, ...]]:
+def _shapes(layer: LayerParts) -> dict[str, tuple[int, ...]]:
     return {name: tuple(linear.weight.shape) for name, linear in layer.linears.items()}
 
 
@@ -147,7 +161,7 @@ def norm_weight(norm: nn.Module, size: int, epsilon: float) -> Tensor:
     """What it multiplies each number of a row of length one by, whatever its weight stands for."""
     ones = torch.ones(1, size, dtype=next(norm.parameters()).dtype)
     weight: Tensor = norm(ones)[0].float() * (1 + epsilon) ** 0.5
-    return weight
+    return weight.expand(size).contiguous()
 
 
 @torch.inference_mode()
@@ -162,6 +176,11 @@ def rotary_tables(rotary: nn.Module, positions: int) -> tuple[Tensor, Tensor]:
 @torch.inference_mode()
 def embeddings(embedding: nn.Embedding) -> Tensor:
     """[tokens, hidden] as the model begins with them; bfloat16 if that loses nothing."""
-    rows: Tensor = embedding(torch.arange(embedding.num_embeddings))
-    small = rows.bfloat16()
-    return (small if torch.equal(small.to(rows.dtype), rows) else rows.float()).contiguous()
+    parts = torch.split(torch.arange(embedding.num_embeddings), ROWS_AT_ONCE)
+    small = torch.empty(embedding.weight.shape, dtype=torch.bfloat16)
+    for part in parts:
+        rows = embedding(part)
+        small[part] = rows.bfloat16()
+        if not torch.equal(small[part].to(rows.dtype), rows):
+            return torch.cat([embedding(part).float() for part in parts])
+    return small

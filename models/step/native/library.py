@@ -1,10 +1,11 @@
-"""The compiled library: its C structures and functions, as ctypes sees them (stack.h)."""
+"""The compiled library: its C structures and functions, as ctypes sees them."""
 
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_void_p
+from ctypes import POINTER, Structure, c_char_p, c_float, c_int, c_int32, c_int64, c_void_p
 from pathlib import Path
+from typing import Any
 
 
 class Shape(Structure):
@@ -52,19 +53,39 @@ class Step(Structure):
     ]
 
 
+# What each function returns and takes; where that is an int, 0 says that all went well.
+_ROWS = (c_void_p, c_void_p, c_int64, c_int32, c_int32)
+FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "team_create": (c_int, (c_int32, POINTER(c_void_p))),
+    "team_destroy": (None, (c_void_p,)),
+    "stack_create": (
+        c_int,
+        (c_void_p, POINTER(Shape), c_void_p, c_void_p, c_void_p, POINTER(c_void_p)),
+    ),
+    "stack_set_layer": (c_int, (c_void_p, c_void_p, c_int32, POINTER(LayerWeights))),
+    "stack_set_head": (c_int, (c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)),
+    "stack_allocate": (c_int, (c_void_p, c_void_p, c_int32)),
+    "stack_forward": (c_int, (c_void_p, c_void_p, POINTER(Step))),
+    "stack_weight_bytes": (c_int64, (c_void_p,)),
+    "stack_instructions": (c_char_p, ()),
+    "stack_destroy": (None, (c_void_p,)),
+    "rows_sample": (c_int, (*_ROWS, c_void_p, c_void_p)),
+    "rows_score": (c_int, (*_ROWS, c_void_p, c_int32, c_void_p, c_void_p)),
+}
+
+
 def load(path: Path) -> ctypes.CDLL:
     """Raises OSError if the file is no library for this machine."""
     library = ctypes.CDLL(str(path))
-    for name, result, arguments in (
-        ("stack_create", c_void_p, [POINTER(Shape), c_int32, c_void_p, c_void_p, c_void_p]),
-        ("stack_set_layer", None, [c_void_p, c_int32, POINTER(LayerWeights)]),
-        ("stack_set_head", None, [c_void_p, c_void_p, c_void_p, c_void_p]),
-        ("stack_allocate", None, [c_void_p, c_int32]),
-        ("stack_forward", None, [c_void_p, POINTER(Step)]),
-        ("stack_weight_bytes", c_int64, [c_void_p]),
-        ("stack_instructions", c_char_p, []),
-        ("stack_destroy", None, [c_void_p]),
-    ):
+    for name, (result, arguments) in FUNCTIONS.items():
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
+        if result is c_int:
+            function.errcheck = _succeeded
     return library
+
+
+def _succeeded(failed: int, function: Any, _: tuple[Any, ...]) -> int:
+    if failed:
+        raise MemoryError(f"{function.__name__}: there is not enough memory, or no more threads")
+    return failed

@@ -9,7 +9,8 @@
 #include <limits>
 #include <vector>
 
-#include "crew.h"
+#include "guard.h"
+#include "team.h"
 #include "vector.h"
 
 namespace {
@@ -235,41 +236,42 @@ void score(const float* row, int vocab, int64_t token, int top, float* values, i
   }
 }
 
-constexpr int kAlone = 4;  // rows that are done before a helper would be awake
+constexpr int kAlone = 4;  // rows that are done before another thread would be awake
 
 template <class Work>
-void each_row(Crew* crew, int rows, const Work& work) {
+void each_row(Team* team, int rows, const Work& work) {
   const auto one = [&](int row) {
     static thread_local Desk desk;
     work(row, desk);
   };
-  if (crew == nullptr || rows < kAlone)
+  if (team->size() < 2 || rows < kAlone)
     for (int row = 0; row < rows; ++row) one(row);
   else
-    crew->share(rows, one);
+    team->lend(rows, one);
 }
 
 }  // namespace
 
 extern "C" {
 
-// For the life of the process.
-void* rows_create(int32_t threads) { return threads > 1 ? new Crew(threads - 1) : nullptr; }
-
 // `logits` [rows, stride]; a wish and a token for each row.
-void rows_sample(void* crew, const float* logits, int64_t stride, int32_t rows, int32_t vocab,
-                 const Wish* wishes, int64_t* tokens) {
-  each_row(static_cast<Crew*>(crew), rows, [&](int row, Desk& desk) {
-    tokens[row] = sample(logits + row * stride, vocab, wishes[row], desk);
+int rows_sample(Team* team, const float* logits, int64_t stride, int32_t rows, int32_t vocab,
+                const Wish* wishes, int64_t* tokens) {
+  return guarded([&] {
+    each_row(team, rows, [&](int row, Desk& desk) {
+      tokens[row] = sample(logits + row * stride, vocab, wishes[row], desk);
+    });
   });
 }
 
 // `values` and `ids` [rows, 1 + top]: of `tokens`, then of the likeliest; ids[., 0] is the rank.
-void rows_score(void* crew, const float* logits, int64_t stride, int32_t rows, int32_t vocab,
-                const int64_t* tokens, int32_t top, float* values, int64_t* ids) {
-  each_row(static_cast<Crew*>(crew), rows, [&](int row, Desk& desk) {
-    score(logits + row * stride, vocab, tokens[row], top, values + row * (1 + top),
-          ids + row * (1 + top), desk);
+int rows_score(Team* team, const float* logits, int64_t stride, int32_t rows, int32_t vocab,
+               const int64_t* tokens, int32_t top, float* values, int64_t* ids) {
+  return guarded([&] {
+    each_row(team, rows, [&](int row, Desk& desk) {
+      score(logits + row * stride, vocab, tokens[row], top, values + row * (1 + top),
+            ids + row * (1 + top), desk);
+    });
   });
 }
 }

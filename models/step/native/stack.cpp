@@ -1,6 +1,7 @@
 #include "stack.h"
 
 #include "attention.h"
+#include "guard.h"
 
 namespace {
 
@@ -27,8 +28,9 @@ float root_mean_square(const float* x, int count, float epsilon) {
 
 }  // namespace
 
-Stack::Stack(const Shape& shape, int threads, const void* embedding, const float* cosines, const float* sines)
-    : shape_(shape), team_(threads), embedding_(embedding), cosines_(cosines), sines_(sines), layers_(shape.layers) {
+Stack::Stack(Team& team, const Shape& shape, const void* embedding, const float* cosines,
+             const float* sines)
+    : shape_(shape), team_(team), embedding_(embedding), cosines_(cosines), sines_(sines), layers_(shape.layers) {
   const int attended = shape.heads * shape.head_dim;
   x_.width = normed_.width = shape.hidden;
   qkv_.width = attended + 2 * shape.kv_heads * shape.head_dim;
@@ -108,12 +110,18 @@ void Stack::plan(const Step& step) {
   span_of_.resize(step.tokens);
   works_.clear();
   const int shared = shape_.heads / shape_.kv_heads;
+  int longest = 0;
   for (int s = 0; s < step.sequences; ++s) {
     const Span& span = step.spans[s];
+    longest = std::max(longest, span.start + span.count);
     std::fill_n(span_of_.begin() + span.flat, span.count, s);
     for (int head = 0; head < shape_.kv_heads; ++head)
       for (int row = 0; row < span.count * shared; row += kQueries) works_.push_back({s, head, row});
   }
+  scores_.resize(team_.size());
+  const size_t room = static_cast<size_t>(kQueries) * round_up(longest + kLanes, kLanes);
+  for (auto& scores : scores_)
+    if (scores.size() < room) scores.resize(room);
 }
 
 void Stack::embed(int row, int32_t id) {
@@ -200,7 +208,7 @@ void Stack::attend_to(const Layer& layer, const Step& step, const Work& work) {
     queries[i] = {qkv_.row(span.flat + token) + head * dim, mixed_.row(span.flat + token) + head * dim, first, end};
   }
   const Pages<T> pages{layer.pool.as<typename T::Stored>(), step.tables + span.table, shape_.block_size, shape_.kv_heads, dim};
-  attend(pages, work.head, queries, count);
+  attend(pages, work.head, queries, count, scores_[Team::member()].data());
 }
 
 void Stack::run_layer(Layer& layer, const Step& step) {
@@ -259,16 +267,26 @@ void Stack::forward(const Step& step) {
 
 extern "C" {
 
-Stack* stack_create(const Shape* shape, int threads, const void* embedding, const float* cosines, const float* sines) {
-  return new Stack(*shape, threads, embedding, cosines, sines);
+int stack_create(Team* team, const Shape* shape, const void* embedding, const float* cosines,
+                 const float* sines, Stack** made) {
+  return guarded([&] { *made = new Stack(*team, *shape, embedding, cosines, sines); });
 }
-void stack_set_layer(Stack* stack, int index, const LayerWeights* weights) { stack->set_layer(index, *weights); }
-void stack_set_head(Stack* stack, const float* norm, const float* weight, const float* bias) {
-  stack->set_head(norm, weight, bias);
+int stack_set_layer(Team*, Stack* stack, int index, const LayerWeights* weights) {
+  return guarded([&] { stack->set_layer(index, *weights); });
 }
-void stack_allocate(Stack* stack, int blocks) { stack->allocate(blocks); }
-void stack_forward(Stack* stack, const Step* step) { stack->forward(*step); }
-int64_t stack_weight_bytes(const Stack* stack) { return static_cast<int64_t>(stack->weight_bytes()); }
+int stack_set_head(Team*, Stack* stack, const float* norm, const float* weight,
+                   const float* bias) {
+  return guarded([&] { stack->set_head(norm, weight, bias); });
+}
+int stack_allocate(Team*, Stack* stack, int blocks) {
+  return guarded([&] { stack->allocate(blocks); });
+}
+int stack_forward(Team*, Stack* stack, const Step* step) {
+  return guarded([&] { stack->forward(*step); });
+}
+int64_t stack_weight_bytes(const Stack* stack) {
+  return static_cast<int64_t>(stack->weight_bytes());
+}
 const char* stack_instructions() { return instructions(); }
 void stack_destroy(Stack* stack) { delete stack; }
 }

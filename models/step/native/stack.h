@@ -19,7 +19,7 @@ struct Shape {
   float epsilon;
 };
 
-// Row-major float32; a null bias or norm is absent. They are copied.
+// Row-major float32; biases, q_norm and k_norm may be null. They are copied.
 struct LayerWeights {
   const float *norm, *q, *k, *v, *o, *inner_norm, *gate, *up, *down;
   const float *q_bias, *k_bias, *v_bias, *o_bias, *gate_bias, *up_bias, *down_bias;
@@ -53,8 +53,9 @@ struct Layer {
 
 class Stack {
  public:
-  // `embedding` [tokens, hidden] and the tables [positions, rotary_dim / 2] must outlive it.
-  Stack(const Shape& shape, int threads, const void* embedding, const float* cosines, const float* sines);
+  // The team, `embedding` [tokens, hidden] and the tables [positions, rotary_dim / 2] must outlive it.
+  Stack(Team& team, const Shape& shape, const void* embedding, const float* cosines,
+        const float* sines);
   void set_layer(int index, const LayerWeights& weights);
   void set_head(const float* norm, const float* weight, const float* bias);
   void allocate(int blocks);
@@ -91,7 +92,7 @@ class Stack {
   void attend_to(const Layer& layer, const Step& step, const Work& work);
 
   Shape shape_;
-  Team team_;
+  Team& team_;
   const void* embedding_;
   const float *cosines_, *sines_;
   std::vector<Layer> layers_;
@@ -100,4 +101,5 @@ class Stack {
   Buffer x_, normed_, qkv_, mixed_, inner_;
   std::vector<int> span_of_;  // by flat token
   std::vector<Work> works_;
+  std::vector<std::vector<float>> scores_;  // by member of the team
 };

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import weakref
+from ctypes import c_void_p
 
 import torch
 from torch import Tensor, nn
@@ -15,8 +15,8 @@ from models.step.native.blueprint import (
     norm_weight,
     rotary_tables,
 )
-from models.step.native.build import THIS_MACHINE, library
 from models.step.native.library import LayerWeights, Shape, Step
+from models.step.native.team import Team
 
 KV_FORMATS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 
@@ -31,16 +31,19 @@ class Stack:
     def __init__(
         self,
         blueprint: Blueprint,
+        team: Team,
         *,
-        threads: int,
         positions: int,
         block_size: int,
         kv_dtype: torch.dtype,
         int8: bool,
-        processor: str = THIS_MACHINE,
     ) -> None:
-        """``positions`` is the longest sequence. Raises NoNative if there is no library."""
-        self._library = library(processor)
+        """``positions`` is the longest sequence. Raises MemoryError."""
+        self.team = team
+        self._library = team.library
+        self._positions = positions
+        self._block_size = block_size
+        self._blocks = 0
         self.vocab = blueprint.vocab
         self._logits = torch.empty(0, blueprint.vocab)
         self._int8 = int8
@@ -63,14 +66,16 @@ class Stack:
             block_size=block_size,
             epsilon=blueprint.epsilon,
         )
-        self._handle = self._library.stack_create(
+        self._handle = c_void_p()
+        team.call(
+            self._library.stack_create,
             shape,
-            threads,
             self._embedding.data_ptr(),
             self._cosines.data_ptr(),
             self._sines.data_ptr(),
+            ctypes.byref(self._handle),
         )
-        self.close = weakref.finalize(self, self._library.stack_destroy, self._handle)
+        self.close = team.when_gone(self, self._library.stack_destroy, self._handle)
         for index, layer in enumerate(blueprint.layers):
             self._set_layer(index, layer, blueprint)
         self._set_head(blueprint)
@@ -97,7 +102,8 @@ class Stack:
 
     def allocate(self, blocks: int) -> None:
         """A pool of zeros for all layers; pages are taken when they are first written."""
-        self._library.stack_allocate(self._handle, blocks)
+        self.team.call(self._library.stack_allocate, self._handle, blocks)
+        self._blocks = blocks
 
     def forward(self, ids: Tensor, spans: Tensor, tables: Tensor, keep: Tensor) -> Tensor:
         """Logits [len(keep), vocab] after the flat tokens ``keep``; gone at the next call.
@@ -108,6 +114,7 @@ class Stack:
         """
         if int(ids.max()) >= len(self._embedding) or int(ids.min()) < 0:
             raise IndexError(f"a token id is not within the {len(self._embedding)} of the model")
+        self._check(ids, spans, tables, keep)
         logits = self._room(len(keep))
         step = Step(
             ids=ids.data_ptr(),
@@ -119,8 +126,19 @@ class Stack:
             sequences=len(spans),
             kept=len(keep),
         )
-        self._library.stack_forward(self._handle, ctypes.byref(step))
+        self.team.call(self._library.stack_forward, self._handle, ctypes.byref(step))
         return logits
+
+    def _check(self, ids: Tensor, spans: Tensor, tables: Tensor, keep: Tensor) -> None:
+        """The library reads and writes wherever it is told to."""
+        assert self.close.alive
+        firsts, starts, counts, places = spans.unbind(1)
+        ends = starts + counts
+        assert int((firsts + counts).max()) <= len(ids)
+        assert int(ends.max()) <= self._positions
+        assert int((places + (ends - 1) // self._block_size).max()) < len(tables)
+        assert 0 <= int(tables.min()) <= int(tables.max()) < self._blocks
+        assert not len(keep) or 0 <= int(keep.min()) <= int(keep.max()) < len(ids)
 
     def _room(self, rows: int) -> Tensor:
         """Always the same memory: fresh pages cost more than what is written to them."""
@@ -130,15 +148,15 @@ class Stack:
 
     def _set_layer(self, index: int, layer: LayerParts, blueprint: Blueprint) -> None:
         held = _LayerTensors(layer, blueprint)
-        self._library.stack_set_layer(self._handle, index, ctypes.byref(held.weights))
+        weights = ctypes.byref(held.weights)
+        self.team.call(self._library.stack_set_layer, self._handle, index, weights)
 
     def _set_head(self, blueprint: Blueprint) -> None:
         norm = norm_weight(blueprint.norm, blueprint.hidden, blueprint.epsilon)
         weight, bias = _floats(blueprint.head.weight), _floats(blueprint.head.bias)
         assert weight is not None
-        self._library.stack_set_head(
-            self._handle, norm.data_ptr(), weight.data_ptr(), bias and bias.data_ptr()
-        )
+        pointers = (norm.data_ptr(), weight.data_ptr(), None if bias is None else bias.data_ptr())
+        self.team.call(self._library.stack_set_head, self._handle, *pointers)
 
 
 class _LayerTensors:

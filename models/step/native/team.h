@@ -14,21 +14,28 @@ class Team {
  public:
   explicit Team(int size) : size_(size) {
     for (int member = 1; member < size; ++member)
-      threads_.emplace_back([this] { follow(); });
+      threads_.emplace_back([this, member] {
+        member_ = member;
+        follow();
+      });
   }
 
   ~Team() {
     leaving_ = true;
-    start();
+    start(kTask);
     for (auto& thread : threads_) thread.join();
   }
 
   int size() const { return size_; }
 
-  // Every member runs `task`; returns when all have. The caller is one of them.
+  // Within `run`: which of them this is, the caller being 0.
+  static int member() { return member_; }
+
+  // Every member runs `task`, which may not throw: the others would wait for it. Returns when all
+  // have; the caller is one of them.
   void run(const std::function<void()>& task) {
     task_ = &task;
-    start();
+    start(kTask);
     task();
     barrier();
   }
@@ -42,10 +49,25 @@ class Team {
     barrier();
   }
 
+  // Outside `run`: each index below `count` goes to whoever is free. Waits for no member that wakes
+  // only when there is nothing left.
+  void lend(int count, const std::function<void(int)>& work) {
+    listed_ = &work;
+    count_ = count;
+    open_ = true;
+    start(kList);
+    take();
+    open_ = false;
+    // A member counts itself before it looks whether the list is open: none is overlooked.
+    while (busy_.load() != 0) pause();
+    next_ = 0;
+  }
+
  private:
   // Somebody else may need the core that the last one is to finish on: spin briefly, then yield.
   static constexpr int kSpins = 2000;
   static constexpr int kIdleSpins = 20000;
+  static constexpr unsigned kTask = 0, kList = 1;
 
   static void pause() {
 #if defined(__x86_64__)
@@ -65,28 +87,48 @@ class Team {
       spin < kSpins ? pause() : std::this_thread::yield();
   }
 
-  void start() {
-    started_.fetch_add(1, std::memory_order_release);
+  // What is to be done is told with the count of starts, in one number.
+  void start(unsigned kind) {
+    started_.store((started_.load() | 1) + 1 + kind);
     started_.notify_all();
   }
 
+  void take() {
+    for (int i; (i = next_.fetch_add(1, std::memory_order_relaxed)) < count_;) (*listed_)(i);
+  }
+
   void follow() {
-    for (unsigned seen = 0;; ++seen) {
-      for (int spin = 0; spin < kIdleSpins && started_.load(std::memory_order_acquire) == seen; ++spin)
-        pause();
-      started_.wait(seen, std::memory_order_acquire);
+    for (unsigned seen = 0;;) {
+      for (int spin = 0; spin < kIdleSpins && started_.load() == seen; ++spin) pause();
+      started_.wait(seen);
+      seen = started_.load();
       if (leaving_) return;
-      (*task_)();
-      barrier();
+      seen & kList ? assist() : obey();
     }
   }
 
+  void obey() {
+    (*task_)();
+    barrier();
+  }
+
+  void assist() {
+    busy_.fetch_add(1);
+    if (open_.load()) take();
+    busy_.fetch_sub(1);
+  }
+
+  static inline thread_local int member_ = 0;
   const int size_;
   std::vector<std::thread> threads_;
   const std::function<void()>* task_ = nullptr;
+  const std::function<void(int)>* listed_ = nullptr;
+  int count_ = 0;
   alignas(64) std::atomic<unsigned> started_{0};
   alignas(64) std::atomic<int> arrived_{0};
   alignas(64) std::atomic<unsigned> passed_{0};
   alignas(64) std::atomic<int> next_{0};
+  alignas(64) std::atomic<int> busy_{0};
+  std::atomic<bool> open_{false};
   std::atomic<bool> leaving_{false};
 };

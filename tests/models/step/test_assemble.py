@@ -97,11 +97,11 @@ def test_more_context_than_the_model_was_made_for_is_refused() -> None:
     assert "made for" in paged.describe()["context"]
 
 
-def test_an_explicit_kernel_that_is_not_there_says_so() -> None:
-    paged = served(tiny("llama"), kernels="varlen")
-    assert paged.describe()["kernels"] == (
-        "paged, sdpa (varlen needs CUDA, half precision and KV blocks of the same)"
-    )
+def test_an_explicit_kernel_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(
+        ValueError, match="kernels is set to varlen, and cannot be: varlen: it needs"
+    ):
+        served(tiny("llama"), kernels="varlen")
 
 
 def test_half_precision_passes_the_probe() -> None:

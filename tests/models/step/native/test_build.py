@@ -47,6 +47,26 @@ def test_what_is_no_library_is_told(home: Path, monkeypatch: pytest.MonkeyPatch)
         library()
 
 
+def test_a_compiler_may_be_several_words(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing = compiler(home, 'echo "fatal error: $1" >&2; exit 1')
+    monkeypatch.setenv("CXX", f"{failing} --first")
+    with pytest.raises(NoNative, match="fatal error: --first"):
+        library()
+
+
+def test_a_damaged_library_is_made_anew(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copying = 'while [ $# -gt 1 ]; do [ "$1" = -o ] && echo nonsense > "$2"; shift; done'
+    monkeypatch.setenv("CXX", compiler(home, copying))
+    for _ in range(2):
+        with pytest.raises(NoNative, match="OSError"):
+            library()
+    (damaged,) = home.rglob("*.so")
+    damaged.write_text("other nonsense")
+    with pytest.raises(NoNative, match="OSError"):
+        library()
+    assert damaged.read_text() == "nonsense\n"
+
+
 def test_a_compiler_that_hangs_is_given_up(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slow = compiler(home, 'case "$1" in --version) ;; *) exec sleep 60;; esac')
     monkeypatch.setenv("CXX", slow)

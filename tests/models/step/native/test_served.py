@@ -61,3 +61,13 @@ def test_torch_serves_what_is_wished_so_or_not_known() -> None:
     assert kernels["kernels"].startswith("paged, sdpa (native (blocks of 16): its paged logits dif")
     kernels = served(tiny("llama", **FITTING), block_size=4).describe()
     assert kernels["kernels"] == "paged, sdpa (native: blocks of 4 tokens are not made of 16)"
+
+
+def test_native_kernels_that_cannot_be_are_an_error_if_they_were_asked_for() -> None:
+    with pytest.raises(ValueError, match="kernels is set to native, and cannot be: native: blocks"):
+        served(tiny("llama", **FITTING), block_size=4, kernels="native")
+
+
+def test_sampling_shares_the_threads_of_the_steps() -> None:
+    step_model = native(tiny("llama", **FITTING))
+    assert step_model._kernels._team is step_model._forward._stack.team  # type: ignore[attr-defined]

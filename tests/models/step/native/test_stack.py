@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import platform
 from typing import Any
 
@@ -10,9 +11,10 @@ from transformers import PreTrainedModel
 
 from models.step.attention import PAGED
 from models.step.native.blueprint import read
-from models.step.native.build import NoNative
+from models.step.native.build import THIS_MACHINE, NoNative
 from models.step.native.forward import NativeForward
 from models.step.native.stack import Stack
+from models.step.native.team import Team
 from models.step.probe import ProbeSpan, disagreement, record
 from tests.models.step.tiny import VOCAB, tiny
 
@@ -41,14 +43,16 @@ KNOWN: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3": ("qwen3", {}),
     "mistral with a window": ("mistral", {"sliding_window": 5}),
     "tied": ("llama", {"tie_word_embeddings": True}),
+    "any vocabulary": ("llama", {"vocab_size": 33}),
 }
 
 
 def stack_of(model: PreTrainedModel, **changes: Any) -> Stack:
     model.set_attn_implementation(PAGED)
-    wishes: dict[str, Any] = {"threads": 2, "kv_dtype": torch.float32, "int8": False, **changes}
+    team = Team(changes.pop("threads", 2), changes.pop("processor", THIS_MACHINE))
+    wishes: dict[str, Any] = {"kv_dtype": torch.float32, "int8": False, **changes}
     blueprint = read(model, record(model).options)
-    stack = Stack(blueprint, positions=128, block_size=BLOCK, **wishes)
+    stack = Stack(blueprint, team, positions=128, block_size=BLOCK, **wishes)
     stack.allocate(32)
     return stack
 
@@ -123,6 +127,55 @@ def test_what_a_block_held_before_does_not_matter() -> None:
     expected = logits_of(forward, (0, prompt(20), (0, 1)))
     logits_of(forward, (0, prompt(32, 2), (1, 0)))
     assert torch.equal(logits_of(forward, (0, prompt(20), (0, 1))), expected)
+
+
+def test_a_head_may_have_a_bias() -> None:
+    model = tiny("llama", **FITTING)
+    model.lm_head.bias = torch.nn.Parameter(torch.randn(VOCAB))
+    assert disagreement(model, forward_of(model), BLOCK) == ""
+
+
+@pytest.mark.parametrize(
+    ("part", "shape"), [("v_proj", (16, 64)), ("o_proj", (64, 32)), ("q_proj", (128, 64))]
+)
+def test_layers_of_other_shapes_are_refused(part: str, shape: tuple[int, int]) -> None:
+    """Before anything is read of them."""
+    model = tiny("llama", **FITTING)
+    model.set_attn_implementation(PAGED)
+    options = record(model).options
+    outputs, inputs = shape
+    for layer in model.model.layers:
+        setattr(layer.self_attn, part, torch.nn.Linear(inputs, outputs, bias=False))
+    with pytest.raises(NoNative, match="other shapes"):
+        read(model, options)
+
+
+def test_memory_that_is_not_there_is_an_error() -> None:
+    stack = stack_of(tiny("llama", **FITTING))
+    with pytest.raises(MemoryError):
+        stack.allocate(2**31 - 1)
+
+
+def test_nothing_outside_the_pool_or_after_the_end_is_touched() -> None:
+    forward = forward_of(tiny("llama", **FITTING))
+    for chunk in ((0, prompt(5), (32,)), (0, prompt(20), (1,)), (127, prompt(2), (0,) * 9)):
+        with pytest.raises(AssertionError):
+            logits_of(forward, chunk)
+    forward._stack.close()
+    with pytest.raises(AssertionError):
+        logits_of(forward, (0, prompt(5), (1,)))
+
+
+def test_a_forked_process_is_told() -> None:
+    forward = forward_of(tiny("llama", **FITTING))
+    child = os.fork()
+    if not child:
+        try:
+            logits_of(forward, (0, prompt(5), (1,)))
+        except RuntimeError:
+            os._exit(7)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
 def test_ids_beyond_the_vocabulary_are_an_error() -> None:
