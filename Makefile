@@ -1,5 +1,5 @@
 # make serve    runs the default model; MODEL=<source> PORT=<port> HOST=<host> change it, and
-#               CONFIG=<file> runs a configuration of your own
+#               CONFIG=<file> runs a configuration of your own, DASHBOARD=1 Ray's dashboard too
 # make test     format, lint, types and tests
 # make install  the virtual environment alone
 # make bench    our server beside its peers; ARGS='--servers …' (tests/bench/README.md)
@@ -15,6 +15,7 @@ CONFIG ?=
 MODEL ?=
 PORT ?=
 HOST ?=
+DASHBOARD ?=
 ARGS ?=
 
 VENV := .venv
@@ -27,7 +28,8 @@ PIP_LOG := $(VENV)/pip.log
 
 serve: $(INSTALLED)
 	@exec $(BIN)/python -m deployments.serve_command \
-	  $(if $(CONFIG),--config "$(CONFIG)") $(if $(MODEL),--model "$(MODEL)") $(if $(HOST),--host "$(HOST)") $(if $(PORT),--port "$(PORT)")
+	  $(if $(CONFIG),--config "$(CONFIG)") $(if $(MODEL),--model "$(MODEL)") $(if $(HOST),--host "$(HOST)") $(if $(PORT),--port "$(PORT)") \
+	  $(if $(DASHBOARD),--dashboard)
 
 test: $(INSTALLED)
 	$(BIN)/ruff format --check

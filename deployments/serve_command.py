@@ -37,7 +37,8 @@ def main() -> int:
     logging.getLogger("stepserve").setLevel(logging.INFO)
     signal.signal(signal.SIGTERM, _give_up)
     try:
-        config = effective_config(_arguments())
+        arguments = _arguments()
+        config = effective_config(arguments)
         require_files(config)
         _require_free(*address(config))
         config = fetched(config)
@@ -47,7 +48,8 @@ def main() -> int:
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     with _written(config) as path:
-        return ServeRun(path).watch(*address(config), lambda models: welcome(config, models))
+        run = ServeRun(path, dashboard=arguments.dashboard)
+        return run.watch(*address(config), lambda models: welcome(config, models))
 
 
 def _give_up(number: int, frame: object) -> NoReturn:
@@ -163,6 +165,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--model", help="a source that replaces the first model")
     parser.add_argument("--host", help="where to listen; 0.0.0.0 for other machines too")
     parser.add_argument("--port", type=int)
+    parser.add_argument(
+        "--dashboard", action="store_true", help="Ray's dashboard too, which `serve status` asks"
+    )
     return parser.parse_args()
 
 

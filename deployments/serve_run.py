@@ -29,7 +29,8 @@ FAILED = re.compile(
 
 # Read by Serve's own processes when they start. Answers reach the proxy by lines, and its calls go
 # by gRPC, which must take whole answers of any size. The rest lets idle processes sleep longer: by
-# default they take a tenth of a core.
+# default they take a tenth of a core. The log monitor's two let it look for new files at times, not
+# always.
 CLUSTER_ENVIRONMENT = {
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "deployments.lines.proxy:middlewares",
     "RAY_SERVE_PROXY_USE_GRPC": "1",
@@ -37,6 +38,10 @@ CLUSTER_ENVIRONMENT = {
     "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "2000",
     "REPORTER_UPDATE_INTERVAL_MS": "20000",  # of Ray's dashboard agent
     "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.25",
+    "RAY_LOG_MONITOR_MANY_FILES_THRESHOLD": "0",
+    "LOG_NAME_UPDATE_INTERVAL_S": "2",
+    "RAY_raylet_report_resources_period_milliseconds": "1000",
+    "RAY_gcs_pull_resource_loads_period_milliseconds": "5000",
 }
 
 ModelStates = Mapping[str, Mapping[str, Any]]  # what `GET /ready` tells of each model by its name
@@ -46,12 +51,12 @@ class ServeRun:
     """A `serve run` with its own Ray, in a session of its own: a terminal's Ctrl-C does not
     reach it and its processes, only what is forwarded."""
 
-    def __init__(self, config: Path) -> None:
+    def __init__(self, config: Path, *, dashboard: bool = False) -> None:
         for number in STOP_SIGNALS:  # a child inherits what its parent was started to ignore
             signal.signal(number, signal.SIG_DFL)
-        command = [sys.executable, "-m", "ray.serve.scripts", "run", "--address", "local"]
+        command = [sys.executable, "-m", "deployments.own_ray", str(config)]
         self._process = subprocess.Popen(
-            [*command, str(config)],
+            [*command, "--dashboard"] if dashboard else command,
             env=_environment(),
             start_new_session=True,
             stdout=subprocess.PIPE,
@@ -100,8 +105,9 @@ class ServeRun:
                     print(line, end="", flush=True)
 
     def _ended(self) -> bool:
+        self._telling.join(POLL_S)  # until its output ends; waiting for itself would look often
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(POLL_S)
+            self._process.wait(0.0 if self._telling.is_alive() else POLL_S)
         return self._process.returncode is not None
 
     def _stop(self, number: int, frame: object) -> None:
