@@ -11,6 +11,7 @@ from ray.serve.config import AutoscalingConfig
 from ray.serve.schema import DeploymentSchema, ServeDeploySchema
 
 from configs.settings import AppSettings, ModelSettings
+from deployments.serve_run import CLUSTER_ENVIRONMENT
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = [ROOT / "serve_config.yaml", *sorted((ROOT / "configs" / "presets").glob("*.yaml"))]
@@ -66,6 +67,15 @@ def test_kubernetes_runs_the_gpu_preset() -> None:
     preset = yaml.safe_load((ROOT / "configs" / "presets" / "gpu.yaml").read_text())
     assert config.pop("http_options") == preset.pop("http_options") | {"host": "0.0.0.0"}
     assert config == preset
+
+
+def test_every_process_on_kubernetes_is_told_what_make_serve_tells() -> None:
+    service = yaml.safe_load((ROOT / "configs" / "kuberay" / "rayservice.yaml").read_text())
+    cluster = service["spec"]["rayClusterConfig"]
+    for group in [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]:
+        (container,) = group["template"]["spec"]["containers"]
+        told = {variable["name"]: variable["value"] for variable in container["env"]}
+        assert told == CLUSTER_ENVIRONMENT
 
 
 def test_replicas_may_finish_before_their_pod_is_killed() -> None:
