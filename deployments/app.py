@@ -9,7 +9,6 @@ from typing import Any
 
 from ray import serve
 from ray.serve import Application
-from ray.util import get_node_ip_address
 from starlette.applications import Starlette
 
 from configs.settings import AppSettings, ModelSettings
@@ -17,6 +16,7 @@ from deployments.announce import announce
 from deployments.embedder import Embedder
 from deployments.graph import Graph
 from deployments.ingress import create_app
+from deployments.lines.host import line_host
 from deployments.lines.outlet import Outlet
 from deployments.lines.reply import TowardProxy
 from deployments.logs import show_logs
@@ -75,7 +75,7 @@ class Ingress:
             self._engines[model.name] = await _engine(model, tokenizer, handle)
         self._announcing = asyncio.create_task(announce(self._engines.values()))
         self._outlet = Outlet()
-        await self._outlet.open(get_node_ip_address())  # type: ignore[no-untyped-call]
+        await self._outlet.open(line_host())
 
     async def __serve_build_asgi_app__(self) -> Starlette:
         graph = Graph(self._engines)

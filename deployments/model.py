@@ -13,10 +13,10 @@ from functools import partial
 from typing import Any
 
 from ray import serve
-from ray.util import get_node_ip_address
 
 from configs.settings import ModelSettings
 from deployments.lines.carry import carried
+from deployments.lines.host import line_host
 from deployments.lines.outlet import Outlet, Reader
 from deployments.logs import show_logs
 from deployments.ray_metrics import RaySink
@@ -45,7 +45,7 @@ class Model:
         else:
             self._served = ServedEvents(built, self._metrics)
         self._outlet = Outlet()
-        await self._outlet.open(get_node_ip_address())  # type: ignore[no-untyped-call]
+        await self._outlet.open(line_host())
 
     async def generate_tokens(
         self, request: TokenRequest, reader: Reader | None = None
