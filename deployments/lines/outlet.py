@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, cast
 
 ID_BYTES = 16
 HANDSHAKE_S = 5.0
+MAX_STRANGERS = 256  # connections in their handshake; one more is closed at once
 MAX_UNSENT = 64 * 1024 * 1024  # bytes, then a reader counts as lost
 LENGTH_BYTES = 4
 
@@ -46,6 +47,7 @@ class Outlet:
     def __init__(self) -> None:
         self.address: Address | None = None
         self.lines: dict[bytes, Line] = {}
+        self._strangers: set[Line] = set()
         self._server: asyncio.Server | None = None
 
     async def open(self, host: str) -> None:
@@ -54,7 +56,9 @@ class Outlet:
             return
         key = secrets.token_bytes(2 * ID_BYTES)
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Line(self.lines, key), host, 0)
+        self._server = await loop.create_server(
+            lambda: Line(self.lines, self._strangers, key), host, 0
+        )
         self.address = Address(host, self._server.sockets[0].getsockname()[1], key)
 
     def line_to(self, reader: Reader | None) -> Line | None:
@@ -72,8 +76,9 @@ class Outlet:
 class Line(asyncio.Protocol):
     """The connection to one reader: items ``(number, payload)``, in the order they were put."""
 
-    def __init__(self, lines: dict[bytes, Line], key: bytes) -> None:
+    def __init__(self, lines: dict[bytes, Line], strangers: set[Line], key: bytes) -> None:
         self._lines = lines
+        self._strangers = strangers
         self._key = key
         self._hello = b""
         self._inlet: bytes | None = None
@@ -105,6 +110,9 @@ class Line(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport = cast(asyncio.Transport, transport)
         self._timer = self._loop.call_later(HANDSHAKE_S, self.end)
+        self._strangers.add(self)
+        if len(self._strangers) > MAX_STRANGERS:
+            self.end()
 
     def data_received(self, data: bytes) -> None:
         """All that a reader ever says is the first half of the key, and who it is."""
@@ -116,6 +124,7 @@ class Line(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._timer.cancel()
+        self._strangers.discard(self)
         self._ended = True
         if self._inlet is not None and self._lines.get(self._inlet) is self:
             del self._lines[self._inlet]
@@ -127,6 +136,7 @@ class Line(asyncio.Protocol):
             self.end()
             return
         self._timer.cancel()
+        self._strangers.discard(self)
         self._inlet = inlet
         self._lines[inlet] = self
         self._transport.write(self._key[ID_BYTES:])

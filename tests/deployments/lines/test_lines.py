@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -125,6 +125,29 @@ async def test_strangers_get_no_line() -> None:
         assert await reader.read() == b""
         writer.close()
         assert set(outlet.lines) == {inlet.id}
+
+
+async def test_there_are_only_so_many_strangers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deployments.lines.outlet.MAX_STRANGERS", 3)
+    inlet = Inlet()
+    async with connected(inlet) as outlet:
+        assert outlet.address is not None
+        host, port, _ = outlet.address
+        silent = [await asyncio.open_connection(host, port) for _ in range(3)]
+        reader, writer = await asyncio.open_connection(host, port)
+        with suppress(ConnectionResetError):
+            assert await asyncio.wait_for(reader.read(), 2) == b""
+        for _, stranger in [*silent, (reader, writer)]:
+            stranger.close()
+        late = Inlet()
+
+        def welcome() -> bool:
+            assert outlet.address is not None
+            late.connect(outlet.address)
+            return late.id in outlet.lines
+
+        await until(welcome)
+        assert set(outlet.lines) == {inlet.id, late.id}
 
 
 async def test_an_impostor_is_not_read() -> None:
