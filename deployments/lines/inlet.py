@@ -11,7 +11,7 @@ import socket
 from itertools import count
 from typing import Any, Protocol, cast
 
-from deployments.lines.outlet import ID_BYTES, LENGTH_BYTES, Address, Reader
+from deployments.lines.outlet import ID_BYTES, LENGTH_BYTES, MAX_UNSENT, Address, Reader
 
 logger = logging.getLogger("stepserve")
 
@@ -111,7 +111,10 @@ class Inlet:
 
 
 class _Line(asyncio.Protocol):
-    """Unpickles only what comes from whoever knows the second half of the key."""
+    """Unpickles only what comes from whoever knows the second half of the key.
+
+    That is a replica, whose pickles Serve's own streams bring here as well.
+    """
 
     def __init__(self, key: bytes, inlet: Inlet) -> None:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -146,7 +149,11 @@ class _Line(asyncio.Protocol):
         return self._welcome
 
     def _frame(self) -> bytes | None:
-        end = LENGTH_BYTES + int.from_bytes(self._data[:LENGTH_BYTES], "big")
+        length = int.from_bytes(self._data[:LENGTH_BYTES], "big")
+        if len(self._data) >= LENGTH_BYTES and length > MAX_UNSENT:
+            self._transport.abort()  # no outlet of ours
+            return None
+        end = LENGTH_BYTES + length
         if len(self._data) < max(end, LENGTH_BYTES + 1):
             return None
         frame = bytes(self._data[LENGTH_BYTES:end])

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, cast
 ID_BYTES = 16
 HANDSHAKE_S = 5.0
 MAX_STRANGERS = 256  # connections in their handshake; one more is closed at once
-MAX_UNSENT = 64 * 1024 * 1024  # bytes, then a reader counts as lost
+MAX_UNSENT = 64 * 1024 * 1024  # bytes, then a reader counts as lost; no frame is longer
 LENGTH_BYTES = 4
 
 
@@ -146,9 +146,10 @@ class Line(asyncio.Protocol):
         if self._ended:
             return
         data = pickle.dumps(unsent, pickle.HIGHEST_PROTOCOL)
-        self._transport.write(len(data).to_bytes(LENGTH_BYTES, "big") + data)
-        if self._transport.get_write_buffer_size() > MAX_UNSENT:
+        if self._transport.get_write_buffer_size() + len(data) > MAX_UNSENT:
             self.end()
+            return
+        self._transport.write(len(data).to_bytes(LENGTH_BYTES, "big") + data)
 
 
 class Sender:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from deployments.lines.inlet import Box, Inlet
-from deployments.lines.outlet import ID_BYTES, Address, LineLost, Outlet
+from deployments.lines.outlet import ID_BYTES, MAX_UNSENT, Address, LineLost, Outlet
 
 HOST = "127.0.0.1"
 
@@ -170,6 +170,40 @@ async def test_an_impostor_is_not_read() -> None:
     server.close()
 
 
+async def test_a_frame_of_any_length_is_not_waited_for() -> None:
+    inlet = Inlet()
+    ended = asyncio.Event()
+
+    async def boast(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        key = await reader.readexactly(2 * ID_BYTES)
+        writer.write(key[:ID_BYTES] + (MAX_UNSENT + 1).to_bytes(4, "big"))
+        with suppress(ConnectionResetError):
+            await reader.read()
+        ended.set()
+        writer.close()
+
+    server = await asyncio.start_server(boast, HOST, 0)
+    port = server.sockets[0].getsockname()[1]
+    inlet.connect(Address(HOST, port, b"k" * 2 * ID_BYTES))
+    await asyncio.wait_for(ended.wait(), 2)
+    server.close()
+
+
+async def test_more_than_a_frame_holds_ends_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deployments.lines.outlet.MAX_UNSENT", 1000)
+    inlet = Inlet()
+    box = inlet.box()
+    taker = Collector(box)
+    async with connected(inlet) as outlet:
+        line = outlet.line_to(box.reader)
+        assert line is not None
+        line.put(box.reader.number, "x")
+        await until(lambda: taker.items)
+        line.put(box.reader.number, "x" * 1000)
+        await until(lambda: taker.lost)
+    assert taker.items == ["x"]
+
+
 async def test_where_nobody_listens_there_is_no_line() -> None:
     with socket.socket() as closed:
         closed.bind((HOST, 0))
@@ -193,7 +227,7 @@ async def test_a_reader_that_reads_nothing_is_given_up(monkeypatch: pytest.Monke
     lost: list[int] = []
     with line.sender(1, lambda: lost.append(1)) as sender:
         while not lost:
-            sender.put(b"x" * 100_000)
+            sender.put(b"x" * 10_000)
             await asyncio.sleep(0)
         with pytest.raises(LineLost):
             sender.put(b"")
