@@ -14,7 +14,7 @@ from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deployments.lines.inlet import Inlet
-from deployments.lines.outlet import Address
+from deployments.lines.outlet import MAX_UNSENT, Address
 from deployments.lines.reply import HEADER, OUTLET, SENT, written
 
 LATE_S = 10.0  # between the end of an answer and the last that its line was given
@@ -26,7 +26,7 @@ def middlewares() -> list[Middleware]:
 
 
 class LineBroken(ConnectionError):
-    """An answer is not whole: its line was lost."""
+    """An answer is not whole: its line was lost, or brought far more than its client reads."""
 
 
 class FromIngress:
@@ -50,7 +50,10 @@ class FromIngress:
 
 
 class _Answer:
-    """One answer: its head and end come to ``send``, its body to ``take``."""
+    """One answer: its head and end come to ``send``, its body to ``take``.
+
+    A slow client stops no line: what it has not read yet gathers here, up to ``MAX_UNSENT``.
+    """
 
     def __init__(self, inlet: Inlet, send: Send) -> None:
         self.box = inlet.box()
@@ -58,6 +61,7 @@ class _Answer:
         self._inlet = inlet
         self._send = send
         self._parts: list[bytes] = []
+        self._unwritten = 0  # bytes in them
         self._wake = asyncio.Event()
         self._written = 0
         self._progress = asyncio.Event()
@@ -82,6 +86,9 @@ class _Answer:
 
     def take(self, part: bytes) -> None:
         self._parts.append(part)
+        self._unwritten += len(part)
+        if self._unwritten > MAX_UNSENT:
+            self._fail(LineBroken("the client reads too slowly"))
         self._wake.set()
         self._progress.set()
 
@@ -117,7 +124,7 @@ class _Answer:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            parts, self._parts = self._parts, []
+            parts, self._parts, self._unwritten = self._parts, [], 0
             body = b"".join(parts)
             await self._send({"type": "http.response.body", "body": body, "more_body": True})
             self._written += len(parts)

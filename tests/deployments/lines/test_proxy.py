@@ -239,6 +239,20 @@ async def test_a_slow_client_holds_up_no_other() -> None:
         assert len(slow) < 10  # what had gathered was written at once
 
 
+async def test_a_client_that_reads_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deployments.lines.proxy.MAX_UNSENT", sum(map(len, PARTS)) // 2)
+    async with graph() as it:
+        await it.warm()
+
+        async def stand_still(message: Message) -> None:
+            if message["type"] == "http.response.body":
+                await forever()
+
+        with pytest.raises(LineBroken, match="slowly"):
+            await asyncio.wait_for(it.post(stand_still), 10)
+        assert it.app.ended == 2
+
+
 async def test_a_client_that_leaves_takes_nothing_with_it() -> None:
     async def slowly(step: int) -> None:
         await asyncio.sleep(0.005)
