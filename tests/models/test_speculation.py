@@ -85,7 +85,7 @@ async def test_parity_under_random_arrivals_and_cancellation(
 
         await asyncio.gather(*(one(number) for number in range(120)))
         assert counted(engine, "accepted_tokens") > 0
-        assert counted(engine, "drafted_tokens") > counted(engine, "accepted_tokens")
+        assert counted(engine, "drafted_tokens") >= counted(engine, "accepted_tokens")
         if blocks == 16:
             assert engine.stepper.preemptions > 0
 
