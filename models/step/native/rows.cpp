@@ -41,7 +41,11 @@ struct Candidate {
 struct Desk {
   std::vector<float> weights;  // e^((logit - largest) / temperature), padded with 0
   std::vector<float> sums, tops, sorted;  // of each strip
-  std::vector<Candidate> candidates;
+  std::vector<Candidate> candidates;  // the first `found`; what is behind them is left over
+  size_t found = 0;
+
+  Candidate* begin() { return candidates.data(); }
+  Candidate* end() { return candidates.data() + found; }
 };
 
 Floats load_some(const float* from, int count) {
@@ -122,8 +126,9 @@ float reached_by(const std::vector<float>& tops, int count, std::vector<float>& 
 }
 
 void collect(const float* values, int count, float least, Desk& desk) {
-  desk.candidates.resize(count + 1);
-  Candidate* out = desk.candidates.data();
+  // Never made smaller: to fill it anew would cost as much as to look through the row.
+  if (desk.candidates.size() <= static_cast<size_t>(count)) desk.candidates.resize(count + 1);
+  Candidate* out = desk.begin();
   for (size_t strip = 0; strip < desk.tops.size(); ++strip) {
     if (!(desk.tops[strip] >= least)) continue;
     const int first = static_cast<int>(strip) * kStrip;
@@ -132,7 +137,7 @@ void collect(const float* values, int count, float least, Desk& desk) {
       out += values[i] >= least;
     }
   }
-  desk.candidates.resize(out - desk.candidates.data());
+  desk.found = out - desk.begin();
 }
 
 double mass(const Candidate* from, const Candidate* to) {
@@ -143,8 +148,8 @@ double mass(const Candidate* from, const Candidate* to) {
 
 // How many candidates, in falling order, weigh `target` or (`beyond`) more; all, if none do. They
 // come first afterwards, the last of them at their end.
-int reaching(std::vector<Candidate>& all, int count, double target, bool beyond) {
-  Candidate *low = all.data(), *high = low + count;
+int reaching(Candidate* all, int count, double target, bool beyond) {
+  Candidate *low = all, *high = low + count;
   while (high - low > kFew) {
     Candidate* middle = low + (high - low) / 2;
     const Candidate pivot = std::max(std::min(*low, *middle),
@@ -162,9 +167,9 @@ int reaching(std::vector<Candidate>& all, int count, double target, bool beyond)
   std::sort(low, high);
   for (Candidate* one = low; one < high; ++one) {
     target -= one->weight;
-    if (beyond ? target < 0 : target <= 0) return static_cast<int>(one + 1 - all.data());
+    if (beyond ? target < 0 : target <= 0) return static_cast<int>(one + 1 - all);
   }
-  return static_cast<int>(high - all.data());
+  return static_cast<int>(high - all);
 }
 
 // Collects enough of the heaviest that `target` of the total is among them.
@@ -174,30 +179,29 @@ void collect_mass(int vocab, double total, double target, Desk& desk) {
                               static_cast<float>((total - target) / vocab * 0.99));
   for (float least = 1.0f / 32;; least /= 8) {
     collect(desk.weights.data(), vocab, std::max(least, bound), desk);
-    const auto& found = desk.candidates;
-    if (least <= bound || mass(found.data(), found.data() + found.size()) > target) return;
+    if (least <= bound || mass(desk.begin(), desk.end()) > target) return;
   }
 }
 
 int draw_filtered(const Wish& wish, int vocab, double total, Desk& desk) {
   const bool counted = wish.top_k > 0 && wish.top_k < vocab;
-  auto& candidates = desk.candidates;
   if (counted || wish.min_p > 0) {
     float least = std::max(wish.min_p, std::numeric_limits<float>::min());
     if (counted) least = std::max(least, reached_by(desk.tops, wish.top_k, desk.sorted));
     collect(desk.weights.data(), vocab, least, desk);
-    if (counted && static_cast<int>(candidates.size()) > wish.top_k) {
-      std::nth_element(candidates.begin(), candidates.begin() + wish.top_k, candidates.end());
-      candidates.resize(wish.top_k);
+    if (counted && static_cast<int>(desk.found) > wish.top_k) {
+      std::nth_element(desk.begin(), desk.begin() + wish.top_k, desk.end());
+      desk.found = wish.top_k;
     }
-    total = mass(candidates.data(), candidates.data() + candidates.size());
+    total = mass(desk.begin(), desk.end());
   } else {
     collect_mass(vocab, total, wish.top_p * total, desk);
   }
-  int count = static_cast<int>(candidates.size());
-  if (wish.top_p < 1) count = std::max(1, reaching(candidates, count, wish.top_p * total, false));
-  const double kept = mass(candidates.data(), candidates.data() + count);
-  return candidates[reaching(candidates, count, wish.uniform * kept, true) - 1].token;
+  Candidate* all = desk.begin();
+  int count = static_cast<int>(desk.found);
+  if (wish.top_p < 1) count = std::max(1, reaching(all, count, wish.top_p * total, false));
+  const double kept = mass(all, all + count);
+  return all[reaching(all, count, wish.uniform * kept, true) - 1].token;
 }
 
 int sample(const float* row, int vocab, const Wish& wish, Desk& desk) {
@@ -227,9 +231,10 @@ void score(const float* row, int vocab, int64_t token, int top, float* values, i
     desk.tops[strip] = largest_of(row + first, std::min(kStrip, vocab - first));
   }
   collect(row, vocab, reached_by(desk.tops, top, desk.sorted), desk);
-  auto& found = desk.candidates;
-  found.resize(std::max<size_t>(found.size(), top), {shift, 0});  // where logits are no numbers
-  std::partial_sort(found.begin(), found.begin() + top, found.end());
+  for (; desk.found < static_cast<size_t>(top); ++desk.found)  // where logits are no numbers
+    desk.candidates[desk.found] = {shift, 0};
+  Candidate* found = desk.begin();
+  std::partial_sort(found, found + top, desk.end());
   for (int i = 0; i < top; ++i) {
     values[1 + i] = found[i].weight - shift;
     ids[1 + i] = found[i].token;

@@ -58,8 +58,9 @@ class RowKernels:
     def score(self, logits: Tensor, tokens: Tensor, top: int) -> tuple[Tensor, Tensor]:
         """Logarithms and ids, both [R, 1 + top]: of ``tokens`` [R], then of the likeliest.
 
-        In place of the first id stands the token's rank.
+        In place of the first id stands the token's rank. There are at least ``top`` tokens.
         """
+        assert top <= logits.shape[1]
         values = torch.empty(len(tokens), 1 + top)
         ids = torch.empty(len(tokens), 1 + top, dtype=torch.int64)
         tokens = tokens.contiguous()
