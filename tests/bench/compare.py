@@ -129,14 +129,10 @@ class Comparison:
         model["engine"] |= server.engine or {}
         file = self._plan.folder / "engine.json"
         command = [sys.executable, "-m", "tests.bench.bare", json.dumps(model), ",".join(names)]
-        done = subprocess.run(
-            [*command, self._plan.seed, str(file.resolve())],
-            cwd=ROOT,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        if done.returncode:
-            self._problem(name, done.stderr[-1000:])
+        command += [self._plan.seed, str(file.resolve())]
+        limit_s = self._plan.limit_s * (len(names) + 1)  # its start, and each scenario
+        if problem := problem_of(command, limit_s):
+            self._problem(name, problem)
             return
         for scenario, found in FIGURES.validate_json(file.read_bytes()).items():
             self._record(name, scenario, number, found)
@@ -153,3 +149,14 @@ class Comparison:
         self._say(f"  {name}: {problem}")
         self.results.add_problem(name, problem)
         self.results.save(self._plan.file)
+
+
+def problem_of(command: Sequence[str], limit_s: float) -> str:
+    """Runs it; why it failed, empty if it did not."""
+    try:
+        done = subprocess.run(
+            command, cwd=ROOT, stderr=subprocess.PIPE, text=True, timeout=limit_s, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return f"not done after {limit_s:.0f} s"
+    return done.stderr[-1000:] if done.returncode else ""

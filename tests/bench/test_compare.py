@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from models.mock import MockEngine
 from tests.bench.client import Endpoint
-from tests.bench.compare import Comparison, Plan
+from tests.bench.compare import Comparison, Plan, problem_of
 from tests.bench.prompts import Prompts
 from tests.bench.results import Results, load
 from tests.bench.scenarios import Scenario
@@ -59,3 +60,10 @@ def test_a_scenario_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
         made = comparison(tmp_path, slow, limit_s=1.0)
         made.url(Endpoint(url, "mock"))
     assert made.results.problems[url] == ["B: not done after 1 s"] * 2
+
+
+def test_an_engine_that_hangs_is_given_up() -> None:
+    assert problem_of([sys.executable, "-c", ""], 20) == ""
+    assert "no such model" in problem_of([sys.executable, "-c", "exit('no such model')"], 20)
+    hangs = [sys.executable, "-c", "import time; time.sleep(600)"]
+    assert problem_of(hangs, 1) == "not done after 1 s"
