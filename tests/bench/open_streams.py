@@ -20,7 +20,7 @@ import uvloop
 import yaml
 
 from tests.bench.client import Endpoint, over_http
-from tests.bench.processes import TICK_S
+from tests.bench.processes import command_line, cpu_s, resident_kib
 from tests.bench.sse import Stream
 from tests.serving import ROOT, Server, serving
 
@@ -42,36 +42,22 @@ def mock_config(every_s: float) -> Iterator[Path]:
         yield path
 
 
-async def ask_all(url: str, streams: int, tokens: int) -> list[Stream]:
-    """All at once, each for so many tokens; every answer must be whole."""
+async def ask_all(url: str, streams: int, tokens: int, limit_s: float) -> list[Stream]:
+    """All at once, each for so many tokens; every answer must be whole, and there in time."""
     ask = over_http(Endpoint(url, "mock"))
     results = [Stream() for _ in range(streams)]
-    await asyncio.gather(*(ask(f"{i}", tokens, one) for i, one in enumerate(results)))
+    async with asyncio.timeout(limit_s):
+        await asyncio.gather(*(ask(f"{i}", tokens, one) for i, one in enumerate(results)))
     for one in results:
         assert not one.error, one.error
         assert one.tokens == tokens, one.tokens
     return results
 
 
-def resident_kib(pid: int) -> int:
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    except OSError:  # it has ended
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith("VmRSS")), 0)
-
-
-def cpu_s(pid: int) -> float:
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) * TICK_S
-
-
 def title(pid: int) -> str:
-    words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().split()
-    return words[0] if words[0].startswith("ray::") else ""
+    """What Ray calls it; empty if it is none of Ray's."""
+    first = command_line(pid).partition(" ")[0]
+    return first if first.startswith("ray::") else ""
 
 
 def replicas(server: Server) -> Mapping[int, str]:
@@ -80,15 +66,19 @@ def replicas(server: Server) -> Mapping[int, str]:
     return {pid: name for pid, name in named.items() if "Replica" in name or "Proxy" in name}
 
 
-def measure(server: Server, streams: int, tokens: int, rounds: int) -> Iterator[str]:
-    """The table's lines."""
-    uvloop.run(ask_all(server.url, streams, 10))  # all that is made once for so many streams
+def measure(
+    server: Server, streams: int, tokens: int, rounds: int, limit_s: float = 300.0
+) -> Iterator[str]:
+    """The table's lines. Raises TimeoutError if a round takes longer than ``limit_s``."""
+    uvloop.run(
+        ask_all(server.url, streams, 10, limit_s)
+    )  # all that is made once for so many streams
     names = replicas(server)
     memory = [{pid: resident_kib(pid) for pid in names}]
     cpu = {pid: cpu_s(pid) for pid in names}
     began = time.perf_counter()
     for _ in range(rounds):
-        results = uvloop.run(ask_all(server.url, streams, tokens))
+        results = uvloop.run(ask_all(server.url, streams, tokens, limit_s))
         memory.append({pid: resident_kib(pid) for pid in names})
     took = time.perf_counter() - began
     count = rounds * streams * tokens
@@ -110,9 +100,11 @@ def main() -> None:
     parser.add_argument("--every", type=float, default=1.0, help="seconds between two tokens")
     parser.add_argument("--tokens", type=int, default=30, help="of each answer")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--limit", type=float, default=300.0, help="most seconds of a round")
     arguments = parser.parse_args()
     with mock_config(arguments.every) as config, serving(config) as server:
-        for line in measure(server, arguments.streams, arguments.tokens, arguments.rounds):
+        wishes = (arguments.streams, arguments.tokens, arguments.rounds, arguments.limit)
+        for line in measure(server, *wishes):
             print(line, flush=True)
 
 

@@ -38,8 +38,23 @@ def cpu_seconds(mark: str, kinds: Kinds) -> dict[str, float]:
     spent: defaultdict[str, float] = defaultdict(float)
     for pid in marked(mark):
         with suppress(OSError):  # it has ended
-            spent[kind_of(_command(pid), kinds)] += _spent(pid)
+            spent[kind_of(command_line(pid), kinds)] += cpu_s(pid)
     return dict(spent)
+
+
+def command_line(pid: int) -> str:
+    """Raises OSError if it has ended, as the next two do."""
+    return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+
+
+def cpu_s(pid: int) -> float:
+    user, system = _stat(pid)[11:13]
+    return (int(user) + int(system)) * TICK_S
+
+
+def resident_kib(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next((int(line.split()[1]) for line in lines if line.startswith("VmRSS")), 0)
 
 
 def kind_of(command: str, kinds: Kinds) -> str:
@@ -76,20 +91,11 @@ def _has(pid: int, needle: bytes) -> bool:
         return False
 
 
-def _command(pid: int) -> str:
-    return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-
-
 def _parent(pid: int) -> int:
     """0 if it has ended."""
     with suppress(OSError):
         return int(_stat(pid)[1])
     return 0
-
-
-def _spent(pid: int) -> float:
-    user, system = _stat(pid)[11:13]
-    return (int(user) + int(system)) * TICK_S
 
 
 def _stat(pid: int) -> list[str]:

@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.bench.open_streams import measure, mock_config
+from models.mock import MockEngine
+from tests.bench.open_streams import ask_all, measure, mock_config
+from tests.deployments.serving import listening, make_app
 from tests.serving import serving
 
 
@@ -13,3 +15,9 @@ def test_many_open_streams_are_each_whole() -> None:
     assert {line.count("|") for line in lines if line.startswith("|")} == {5}
     assert any("Ingress" in line for line in lines)
     assert any("Proxy" in line for line in lines)
+
+
+async def test_answers_that_do_not_come_are_not_waited_for() -> None:
+    engine = MockEngine("mock", inter_token_s=1.0)
+    with listening(make_app(engine)) as url, pytest.raises(TimeoutError):
+        await ask_all(url, 2, 1000, limit_s=0.5)
