@@ -1,8 +1,8 @@
 """What sampling costs: ``python -m tests.bench.sampling`` prints a Markdown table.
 
-Microseconds of a step's sampling and scoring for so many rows, by the compiled kernels and by
-torch's operators; the best of several calls. Logits are those of a language model: a few likely
-tokens over a long tail.
+Microseconds of a step's sampling and scoring for so many rows, by the compiled kernels beside one
+thread of torch's, as they are served, and by torch's operators; the best of several calls. Logits
+are those of a language model: a few likely tokens over a long tail.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "greedy, logprobs 20": {"temperature": 0, "logprobs": 20},
 }
 Timed = abc.Callable[[], None]
-HEADER = f"| sampling | by | {' | '.join(f'{n} rows, µs' for n in ROWS)} |\n|{'---|' * 6}"
+COLUMNS = (f"{count} row{'s' * (count > 1)}, µs" for count in ROWS)
+HEADER = f"| sampling | by | {' | '.join(COLUMNS)} |\n|{'---|' * 6}"
 
 
 def logits(rows: int, vocab: int) -> Tensor:
@@ -97,13 +98,16 @@ def best_us(step: Timed, calls: int) -> float:
 
 def table(rows: abc.Sequence[int], vocab: int, calls: int) -> abc.Iterator[str]:
     values = logits(max(rows), vocab)
-    ways: dict[str, RowKernels | None] = {"torch": None}
+    threads = torch.get_num_threads()
+    ways: dict[str, tuple[RowKernels | None, int]] = {"torch": (None, threads)}
     if kernels := row_kernels(CPU):
-        ways = {"kernels": kernels, **ways}
+        ways = {"kernels": (kernels, 1), **ways}
     for name, wishes in KINDS.items():
-        for by, chosen in ways.items():
+        for by, (chosen, beside) in ways.items():
+            torch.set_num_threads(beside)
             spent = [best_us(step_of(wishes, values[:n].clone(), chosen), calls) for n in rows]
             yield f"| {name} | {by} | {' | '.join(f'{us:.0f}' for us in spent)} |"
+    torch.set_num_threads(threads)
 
 
 def main() -> None:
