@@ -27,27 +27,23 @@ from models.step.model import StepModel
 from models.step.place import device_name, device_of, precision_of, set_threads
 from models.stepper import Stepper
 
-SHAPES = {
-    "1b": LlamaConfig(
-        vocab_size=128256,
-        hidden_size=2048,
-        intermediate_size=8192,
-        num_hidden_layers=16,
-        num_attention_heads=32,
-        num_key_value_heads=8,
-        max_position_embeddings=8192,
-        tie_word_embeddings=True,
-    ),
-    "small": LlamaConfig(
-        vocab_size=512,
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=4096,
-        tie_word_embeddings=True,
-    ),
+SHAPES: dict[str, dict[str, Any]] = {
+    "1b": {
+        "vocab_size": 128256,
+        "hidden_size": 2048,
+        "intermediate_size": 8192,
+        "num_hidden_layers": 16,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+    },
+    "small": {
+        "vocab_size": 512,
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+    },
 }
 DTYPES = ("float32", "bfloat16", "float16")
 HEADER = """\
@@ -85,9 +81,10 @@ class Result:
 
 def build(shape: str, device: torch.device, dtype: torch.dtype) -> PreTrainedModel:
     torch.manual_seed(0)
+    config = LlamaConfig(max_position_embeddings=8192, tie_word_embeddings=True, **SHAPES[shape])
     with torch.device(device):
         model: PreTrainedModel = AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
-            SHAPES[shape], dtype=dtype
+            config, dtype=dtype
         )
     model.train(False)
     return model
