@@ -12,15 +12,13 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any
 
 from deployments.calls import ReplicaLost, Stream, next_of
-from deployments.lines.inlet import Box, Inlet
+from deployments.lines.inlet import LATE_S, Box, Inlet
 from deployments.lines.outlet import Address, Reader
 from deployments.wire import Item, Packed, unpack
 from models.errors import EngineError
 from models.token_engine import Tokens
 
 logger = logging.getLogger("stepserve")
-
-LATE_S = 10.0  # between the end of a stream and the last that its line was given
 
 Call = Callable[[Reader], Any]  # to a replica; returns a handle's stream
 

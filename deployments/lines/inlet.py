@@ -17,6 +17,7 @@ logger = logging.getLogger("stepserve")
 
 CONNECT_S = 5.0
 RETRY_S = 30.0  # after an outlet could not be reached
+LATE_S = 10.0  # between the end of an answer and the last that its line was given
 SILENCE_S = 30  # of a connection, before the system probes whether it still is one
 
 

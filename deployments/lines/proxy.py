@@ -13,11 +13,9 @@ from collections.abc import Awaitable, Callable
 from starlette.middleware import Middleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from deployments.lines.inlet import Inlet
+from deployments.lines.inlet import LATE_S, Inlet
 from deployments.lines.outlet import MAX_UNSENT, Address
 from deployments.lines.reply import HEADER, OUTLET, SENT, written
-
-LATE_S = 10.0  # between the end of an answer and the last that its line was given
 
 
 def middlewares() -> list[Middleware]:
