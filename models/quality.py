@@ -16,10 +16,10 @@ from pathlib import Path
 from pydoc_data.topics import topics
 
 import torch
-import yaml
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from configs.shipped import default_model
 from models.source import resolve
 from models.step.load import load_step_model
 from models.step.paged import PagedModel
@@ -97,12 +97,6 @@ def _served(folder: Path, context: int, **wishes: str) -> PagedModel:
     return model
 
 
-def _default_source() -> str:
-    config = yaml.safe_load((Path(__file__).parents[1] / "serve_config.yaml").read_text())
-    source: str = config["applications"][0]["args"]["models"][0]["source"]
-    return source
-
-
 def main(arguments: abc.Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m models.quality", description=__doc__)
     parser.add_argument("--source", help="a model's source; the default model's, if not given")
@@ -111,7 +105,7 @@ def main(arguments: abc.Sequence[str] | None = None) -> None:
     parser.add_argument("--kernels", default="auto")
     parser.add_argument("--tokens", type=int, default=6000)
     chosen = parser.parse_args(arguments)
-    folder = resolve(chosen.source or _default_source())
+    folder = resolve(chosen.source or default_model()["source"])
     ids = text_ids(folder, chosen.tokens)
     window = min(WINDOW, len(ids))
     reference = _served(folder, window, dtype="float32", kernels="sdpa")

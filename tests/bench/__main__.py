@@ -17,6 +17,7 @@ from pathlib import Path
 from filelock import FileLock
 from tokenizers import Tokenizer
 
+from configs.shipped import default_model
 from models.source import default_cache, resolve
 from tests.bench.client import Endpoint
 from tests.bench.compare import Comparison, Plan
@@ -24,7 +25,7 @@ from tests.bench.plot import can_draw, draw
 from tests.bench.prompts import Prompts
 from tests.bench.results import Results, this_machine
 from tests.bench.scenarios import SCENARIOS
-from tests.bench.servers import SERVERS, default_model
+from tests.bench.servers import SERVERS
 from tests.bench.step_batching import LOCK
 from tests.bench.table import report
 

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 import uvloop
 
+from configs.shipped import default_model
 from tests.bench.bare import FIGURES
 from tests.bench.client import Ask, Endpoint, over_http
 from tests.bench.figures import Figures, figures
@@ -21,7 +22,7 @@ from tests.bench.launch import NotStarted, running
 from tests.bench.prompts import Prompts
 from tests.bench.results import Record, Results, Role, Shown, Start
 from tests.bench.scenarios import Scenario, run, warm_up
-from tests.bench.servers import Server, default_model
+from tests.bench.servers import Server
 from tests.serving import ROOT
 
 T = TypeVar("T")

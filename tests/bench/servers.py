@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from configs.shipped import default_model
 from models.source import resolve
 from tests.serving import HOST, ROOT
 
@@ -59,13 +60,6 @@ class Server:
 
 # `transformers serve` knows no `ignore_eos`, but takes a generation config: no token has this id.
 ENDLESS = {"generation_config": '{"eos_token_id": -1, "pad_token_id": 0}'}
-
-
-def default_model() -> dict[str, Any]:
-    """The settings of the model in `serve_config.yaml`."""
-    config = yaml.safe_load((ROOT / "serve_config.yaml").read_text())
-    settings: dict[str, Any] = config["applications"][0]["args"]["models"][0]
-    return settings
 
 
 def ours(name: str, precision: str, **engine: Any) -> Server:
