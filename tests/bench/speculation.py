@@ -15,6 +15,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from configs.settings import EngineSettings, ModelSettings
+from configs.shipped import default_model
 from models.build import ServedSteps, build_model
 from models.metrics import LlmMetrics
 from models.request import SamplingParams
@@ -24,7 +25,6 @@ from models.step.model import StepModel
 from models.step_loop import StepLoop
 from models.stepper import Stepper
 from models.token_engine import TokenEngine, TokenRequest, Tokens
-from tests.bench.step_batching import default_source
 
 TASKS = {  # by temperature
     # A model that has seen a run of tokens several times goes on with it.
@@ -113,7 +113,9 @@ def compare(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default=default_source(), help="as in serve_config.yaml")
+    parser.add_argument(
+        "--model", default=default_model()["source"], help="as in serve_config.yaml"
+    )
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--tokens", type=int, default=128, help="of one answer")
     parser.add_argument("--streams", type=int, nargs="+", default=[1, 8])

@@ -19,10 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import uvloop
-import yaml
 from filelock import FileLock
 
 from configs.settings import EngineSettings, ModelSettings
+from configs.shipped import default_model
 from deployments.step_gate import StepGate
 from models.metrics import LlmMetrics
 from models.request import SamplingParams
@@ -33,7 +33,6 @@ from models.step_loop import StepLoop
 from models.stepper import Stepper
 from models.token_engine import Steps, TokenEngine, TokenRequest, Tokens
 from tests.deployments.replica import replica_context
-from tests.serving import ROOT
 
 ARRIVE_WITHIN_S = 0.5
 TOKENS = (60, 140)  # of one answer
@@ -216,18 +215,12 @@ def _real(source: str, slots: int) -> StepModel:
     return built.stepper.model
 
 
-def default_source() -> str:
-    config = yaml.safe_load((ROOT / "serve_config.yaml").read_text())
-    source: str = config["applications"][0]["args"]["models"][0]["source"]
-    return source
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sequences", type=int, nargs="+", default=[8, 32, 128])
     parser.add_argument("--step-ms", type=float, default=10.0, help="of the fake step")
     parser.add_argument("--rounds", type=int, default=3, help="of each pair, in turns")
-    parser.add_argument("--model", default=default_source(), help="the real one; '': none")
+    parser.add_argument("--model", default=default_model()["source"], help="the real one; '': none")
     arguments = parser.parse_args()
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
     with FileLock(LOCK):
