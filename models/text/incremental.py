@@ -152,7 +152,7 @@ class _WindowText:
         if not self._detokenizer.piece(token_id):
             return ""
         byte = self._detokenizer.byte(token_id)
-        if byte is not None:
+        if byte is not None and (self._context or byte >= b"\x80"):  # the first may be a space
             held = self._take()
             self._follow([token_id])
             return held + self._utf8.decode(byte)

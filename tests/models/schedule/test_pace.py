@@ -45,9 +45,9 @@ def test_steps_take_as_long_as_asked(
     took = mixed(machine, since)
     if len(took) < 12:
         return  # it is so fast that a few steps read all of them
-    alone = step + row * rows
-    assert statistics.median(took[4:]) >= 0.12
-    assert statistics.median(took[4:]) <= 1.2 * max(0.15, 1.5 * alone + LEAST_TOKENS * token)
+    least = max(0.15, 1.5 * (step + row * rows) + LEAST_TOKENS * token)
+    low, high = (0.3, 4.0) if outliers else (0.8, 1.2)  # of a few steps, one may be far out
+    assert low * 0.15 <= statistics.median(took[4:]) <= high * least
 
 
 def test_by_default_steps_follow_the_machine() -> None:

@@ -85,6 +85,12 @@ def test_the_deltas_joined_are_the_decoding_of_all_ids(made: Made, data: st.Data
     assert "".join(deltas(made, token_ids)) == whole(tokenizer, token_ids)
 
 
+def test_a_byte_may_be_the_space_that_a_decoder_strips(fallback: Made) -> None:
+    space, letter = vocabularies.BYTE + 0x20, vocabularies.BYTE + 0x61
+    for ids in ([space], [space, space], [space, letter], [letter, space]):
+        assert "".join(deltas(fallback, ids)) == fallback[0].decode(ids)
+
+
 def test_unknown_ids_between_bytes_are_nothing(fallback: Made) -> None:
     ids = [vocabularies.BYTE + 0xC3, fallback[0].get_vocab_size() + 1, vocabularies.BYTE + 0xA9]
     assert "".join(deltas(fallback, ids)) == whole(fallback[0], ids) == "é"
