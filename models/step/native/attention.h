@@ -26,7 +26,8 @@ struct Pages {
   size_t half() const { return static_cast<size_t>(kLanes) * head_dim; }
   Stored* keys(int position, int head) const {
     const int block = table[position / block_size];
-    const size_t tile = static_cast<size_t>(block) * (block_size / kLanes) + position % block_size / kLanes;
+    const size_t first = static_cast<size_t>(block) * (block_size / kLanes);
+    const size_t tile = first + position % block_size / kLanes;
     return pool + (tile * kv_heads + head) * 2 * half();
   }
   Stored* values(int position, int head) const { return keys(position, head) + half(); }
@@ -47,7 +48,8 @@ struct Query {
 };
 
 template <class T, int R, int N>
-inline void score(const Query* queries, const typename T::Stored* const* tiles, int head_dim, float* scores, int stride) {
+inline void score(const Query* queries, const typename T::Stored* const* tiles, int head_dim,
+                  float* scores, int stride) {
   Floats sums[R][N] = {};
   for (int i = 0; i < head_dim; ++i) {
     Floats keys[N];
@@ -82,7 +84,8 @@ inline float soften(const Query& query, float* scores, int start, int stop) {
 }
 
 template <class T, int R, int S>
-inline void mix(const Pages<T>& pages, int head, const Query* queries, const float* weights, int stride, const float* totals, int start, int stop, int column) {
+inline void mix(const Pages<T>& pages, int head, const Query* queries, const float* weights,
+                int stride, const float* totals, int start, int stop, int column) {
   Floats sums[R][S] = {};
   for (int at = start; at < stop; at += kLanes) {
     const auto* row = pages.values(at, head) + column;
@@ -104,7 +107,10 @@ inline void mix(const Pages<T>& pages, int head, const Query* queries, const flo
 template <class T, int R>
 void attend_rows(const Pages<T>& pages, int head, const Query* queries, float* weights) {
   int start = queries[0].first, end = queries[0].end;
-  for (int r = 1; r < R; ++r) start = std::min(start, queries[r].first), end = std::max(end, queries[r].end);
+  for (int r = 1; r < R; ++r) {
+    start = std::min(start, queries[r].first);
+    end = std::max(end, queries[r].end);
+  }
   start = start / kLanes * kLanes;
   const int stride = (end - start + kLanes - 1) / kLanes * kLanes;
 
@@ -118,7 +124,8 @@ void attend_rows(const Pages<T>& pages, int head, const Query* queries, float* w
     score<T, R, 1>(queries, tiles, pages.head_dim, &weights[at - start], stride);
   }
   float totals[R];
-  for (int r = 0; r < R; ++r) totals[r] = soften(queries[r], &weights[r * stride], start, start + stride);
+  for (int r = 0; r < R; ++r)
+    totals[r] = soften(queries[r], &weights[r * stride], start, start + stride);
 
   int column = 0;
   for (; column + 4 * kLanes <= pages.head_dim; column += 4 * kLanes)

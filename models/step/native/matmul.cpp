@@ -48,7 +48,8 @@ void pack_int8(Matrix& w, int panel, const float* const* rows) {
   each_row(w, panel, rows, [&](int lane, const float* row) {
     quantise_row(row, w.k, bytes.data(), own.data(), unused.data());
     for (int i = 0; i < padded; ++i)
-      to[(static_cast<size_t>(i / 4) * kPanel + lane) * 4 + i % 4] = static_cast<uint8_t>(bytes[i] + 128);
+      to[(static_cast<size_t>(i / 4) * kPanel + lane) * 4 + i % 4] =
+          static_cast<uint8_t>(bytes[i] + 128);
     for (int g = 0; g < groups; ++g) scales[g * kPanel + lane] = own[g];
   });
 }

@@ -30,7 +30,8 @@ enum class Format : int { kFloat32, kBFloat16, kInt8 };
 struct Matrix {
   Format format = Format::kFloat32;
   int n = 0, k = 0;
-  Memory weights;  // float [panel][k][32]; or u32 [panel][k][16]: two bfloat16; or u8 [panel][k/4][32][4]
+  // float [panel][k][32]; or u32 [panel][k][16]: two bfloat16; or u8 [panel][k/4][32][4]
+  Memory weights;
   Memory scales;   // int8: float [panel][k/64][32]
   Memory bias;     // float [panels * 32], zeros if there is none
 
@@ -80,7 +81,8 @@ inline void quantise_row(const float* x, int k, int8_t* bytes, float* scales, in
 // Adds to each lane the four products of its unsigned with its signed bytes.
 inline Ints dot4(Ints sum, Ints unsigned_bytes, int32_t signed_bytes) {
 #if defined(__AVX512VNNI__)
-  return (Ints)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)unsigned_bytes, _mm512_set1_epi32(signed_bytes));
+  const __m512i signed_all = _mm512_set1_epi32(signed_bytes);
+  return (Ints)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)unsigned_bytes, signed_all);
 #elif defined(__AVXVNNI__)
   const auto* u = reinterpret_cast<const __m256i*>(&unsigned_bytes);
   auto* s = reinterpret_cast<__m256i*>(&sum);
@@ -126,7 +128,8 @@ inline void multiply(const Matrix& w, int panel, const Rows& x, int row, Sums<M>
     for (int i = 0; i < k; ++i, p += kLanes) {
       prefetch(p);
       const Ints both = load<Ints>(p);
-      const Floats low = as_floats(both << 16), high = as_floats(both & static_cast<int>(0xffff0000));
+      const Floats low = as_floats(both << 16);
+      const Floats high = as_floats(both & static_cast<int>(0xffff0000));
 #pragma GCC unroll 12
       for (int m = 0; m < M; ++m) {
         const float value = a[m * x.stride + i];

@@ -1,6 +1,5 @@
 #include "stack.h"
 
-#include "attention.h"
 #include "guard.h"
 
 namespace {
@@ -30,7 +29,12 @@ float root_mean_square(const float* x, int count, float epsilon) {
 
 Stack::Stack(Team& team, const Shape& shape, const void* embedding, const float* cosines,
              const float* sines)
-    : shape_(shape), team_(team), embedding_(embedding), cosines_(cosines), sines_(sines), layers_(shape.layers) {
+    : shape_(shape),
+      team_(team),
+      embedding_(embedding),
+      cosines_(cosines),
+      sines_(sines),
+      layers_(shape.layers) {
   const int attended = shape.heads * shape.head_dim;
   x_.width = normed_.width = shape.hidden;
   qkv_.width = attended + 2 * shape.kv_heads * shape.head_dim;
@@ -39,7 +43,8 @@ Stack::Stack(Team& team, const Shape& shape, const void* embedding, const float*
 }
 
 void Stack::set_layer(int index, const LayerWeights& w) {
-  const int hidden = shape_.hidden, q = shape_.heads * shape_.head_dim, kv = shape_.kv_heads * shape_.head_dim;
+  const int hidden = shape_.hidden;
+  const int q = shape_.heads * shape_.head_dim, kv = shape_.kv_heads * shape_.head_dim;
   Layer& layer = layers_[index];
   layer.norm = copied(w.norm, hidden);
   layer.inner_norm = copied(w.inner_norm, hidden);
@@ -51,7 +56,8 @@ void Stack::set_layer(int index, const LayerWeights& w) {
   std::vector<const float*> rows;
   std::vector<float> biases;
   const auto packed = [&](int k) {
-    Matrix matrix = pack(team_, rows.data(), static_cast<int>(rows.size()), k, biases.data(), shape_.int8);
+    const int count = static_cast<int>(rows.size());
+    Matrix matrix = pack(team_, rows.data(), count, k, biases.data(), shape_.int8);
     rows.clear(), biases.clear();
     return matrix;
   };
@@ -59,11 +65,13 @@ void Stack::set_layer(int index, const LayerWeights& w) {
     add_rows(rows, weight, first, count, k);
     add_bias(biases, bias, first, count);
   };
-  add(w.q, w.q_bias, 0, q, hidden), add(w.k, w.k_bias, 0, kv, hidden), add(w.v, w.v_bias, 0, kv, hidden);
+  add(w.q, w.q_bias, 0, q, hidden);
+  add(w.k, w.k_bias, 0, kv, hidden);
+  add(w.v, w.v_bias, 0, kv, hidden);
   layer.qkv = packed(hidden);
   add(w.o, w.o_bias, 0, hidden, q);
   layer.o = packed(q);
-  for (int first = 0; first < shape_.inner; first += kLanes) {  // a panel holds both of the same outputs
+  for (int first = 0; first < shape_.inner; first += kLanes) {  // a panel holds both of an output
     add(w.gate, w.gate_bias, first, kLanes, hidden);
     add(w.up, w.up_bias, first, kLanes, hidden);
   }
@@ -80,7 +88,8 @@ void Stack::set_head(const float* norm, const float* weight, const float* bias) 
 }
 
 void Stack::allocate(int blocks) {
-  const size_t numbers = static_cast<size_t>(blocks) * shape_.block_size * shape_.kv_heads * shape_.head_dim * 2;
+  const size_t tokens = static_cast<size_t>(blocks) * shape_.block_size;
+  const size_t numbers = tokens * shape_.kv_heads * shape_.head_dim * 2;
   for (Layer& layer : layers_) layer.pool = Memory(numbers * (shape_.kv_format == 0 ? 4 : 2));
 }
 
@@ -116,7 +125,8 @@ void Stack::plan(const Step& step) {
     longest = std::max(longest, span.start + span.count);
     std::fill_n(span_of_.begin() + span.flat, span.count, s);
     for (int head = 0; head < shape_.kv_heads; ++head)
-      for (int row = 0; row < span.count * shared; row += kQueries) works_.push_back({s, head, row});
+      for (int row = 0; row < span.count * shared; row += kQueries)
+        works_.push_back({s, head, row});
   }
   scores_.resize(team_.size());
   const size_t room = static_cast<size_t>(kQueries) * round_up(longest + kLanes, kLanes);
@@ -139,14 +149,15 @@ void Stack::embed(int row, int32_t id) {
 }
 
 Rows Stack::rows_of(const Buffer& buffer) const {
-  return {buffer.values.data(), buffer.stride, buffer.bytes.data(), buffer.scales.data(), buffer.offsets.data()};
+  return {buffer.values.data(), buffer.stride, buffer.bytes.data(), buffer.scales.data(),
+          buffer.offsets.data()};
 }
 
 void Stack::quantise(Buffer& buffer, int row) {
   if (!shape_.int8) return;
   const size_t groups = round_up(buffer.width, kGroup) / kGroup;
-  quantise_row(buffer.row(row), buffer.width, &buffer.bytes[row * groups * kGroup], &buffer.scales[row * groups],
-               &buffer.offsets[row * groups]);
+  quantise_row(buffer.row(row), buffer.width, &buffer.bytes[row * groups * kGroup],
+               &buffer.scales[row * groups], &buffer.offsets[row * groups]);
 }
 
 void Stack::quantise_all(Buffer& buffer, int rows) {
@@ -177,6 +188,12 @@ void Stack::rotate(float* head, const float* norm, int position, float scale) co
     for (int i = 0; i < shape_.head_dim; ++i) head[i] *= scale;
 }
 
+template <class T>
+Pages<T> Stack::pages_of(const Layer& layer, const Step& step, const Span& span) const {
+  return {layer.pool.as<typename T::Stored>(), step.tables + span.table, shape_.block_size,
+          shape_.kv_heads, shape_.head_dim};
+}
+
 // Queries stay where they are, rotated and scaled; keys and values go to their block.
 template <class T>
 void Stack::place(const Layer& layer, const Step& step, int row) {
@@ -187,8 +204,9 @@ void Stack::place(const Layer& layer, const Step& step, int row) {
   const float* value = key + shape_.kv_heads * dim;
   const float* q_norm = layer.q_norm.empty() ? nullptr : layer.q_norm.data();
   const float* k_norm = layer.k_norm.empty() ? nullptr : layer.k_norm.data();
-  for (int head = 0; head < shape_.heads; ++head) rotate(query + head * dim, q_norm, position, layer.scale);
-  const Pages<T> pages{layer.pool.as<typename T::Stored>(), step.tables + span.table, shape_.block_size, shape_.kv_heads, dim};
+  for (int head = 0; head < shape_.heads; ++head)
+    rotate(query + head * dim, q_norm, position, layer.scale);
+  const Pages<T> pages = pages_of<T>(layer, step, span);
   for (int head = 0; head < shape_.kv_heads; ++head) {
     rotate(key + head * dim, k_norm, position, 1);
     pages.write(position, head, key + head * dim, value + head * dim);
@@ -205,9 +223,10 @@ void Stack::attend_to(const Layer& layer, const Step& step, const Work& work) {
     const int token = (work.row + i) / shared, head = work.head * shared + (work.row + i) % shared;
     const int end = span.start + token + 1;
     const int first = layer.window ? std::max(0, end - layer.window) : 0;
-    queries[i] = {qkv_.row(span.flat + token) + head * dim, mixed_.row(span.flat + token) + head * dim, first, end};
+    const int row = span.flat + token;
+    queries[i] = {qkv_.row(row) + head * dim, mixed_.row(row) + head * dim, first, end};
   }
-  const Pages<T> pages{layer.pool.as<typename T::Stored>(), step.tables + span.table, shape_.block_size, shape_.kv_heads, dim};
+  const Pages<T> pages = pages_of<T>(layer, step, span);
   attend(pages, work.head, queries, count, scores_[Team::member()].data());
 }
 
@@ -239,7 +258,8 @@ void Stack::run_layer(Layer& layer, const Step& step) {
   in_format([&](auto format) {
     using T = decltype(format);
     team_.share(step.tokens, 1, [&](int row) { place<T>(layer, step, row); });
-    team_.share(static_cast<int>(works_.size()), 1, [&](int i) { attend_to<T>(layer, step, works_[i]); });
+    const int works = static_cast<int>(works_.size());
+    team_.share(works, 1, [&](int i) { attend_to<T>(layer, step, works_[i]); });
   });
   quantise_all(mixed_, step.tokens);
   matmul(team_, layer.o, rows_of(mixed_), step.tokens, onto(x_));

@@ -1,10 +1,11 @@
 // A decoder-only transformer of the common shape, as one pass over all tokens of a step.
 //
-// x += o(attention(rope(qkv(norm(x))))); x += down(act(gate(norm(x))) * up(norm(x))); then the head.
+// x += o(attention(rope(qkv(norm(x))))); x += down(act(gate(norm(x))) * up(norm(x))); the head.
 #pragma once
 
 #include <vector>
 
+#include "attention.h"
 #include "matmul.h"
 
 extern "C" {
@@ -53,7 +54,8 @@ struct Layer {
 
 class Stack {
  public:
-  // The team, `embedding` [tokens, hidden] and the tables [positions, rotary_dim / 2] must outlive it.
+  // The team, `embedding` [tokens, hidden] and the tables [positions, rotary_dim / 2] must outlive
+  // it.
   Stack(Team& team, const Shape& shape, const void* embedding, const float* cosines,
         const float* sines);
   void set_layer(int index, const LayerWeights& weights);
@@ -86,6 +88,8 @@ class Stack {
   Rows rows_of(const Buffer& buffer) const;
   void run_layer(Layer& layer, const Step& step);
   void rotate(float* head, const float* norm, int position, float scale) const;
+  template <class T>
+  Pages<T> pages_of(const Layer& layer, const Step& step, const Span& span) const;
   template <class T>
   void place(const Layer& layer, const Step& step, int row);
   template <class T>

@@ -77,7 +77,8 @@ inline Floats exponential(Floats x) {
   const Floats whole = __builtin_convertvector(power, Floats);
   const Floats r = clamped - whole * 0.693359375f + whole * 2.12194440e-4f;
   Floats p = floats(1.0f / 5040);
-  for (float term : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f}) p = p * r + term;
+  for (float term : {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f})
+    p = p * r + term;
   const Floats result = p * as_floats((power + 127) << 23);
   return x < -87.0f ? Floats{} : result;
 }
