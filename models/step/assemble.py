@@ -14,11 +14,10 @@ from models.step import cache
 from models.step.attention import PAGED, Recorder
 from models.step.cached import CachedModel, bytes_per_sequence
 from models.step.capture import CudaCapture
-from models.step.int8 import quantise
 from models.step.limits import context_limit, paged_objection
 from models.step.model import Capacity, StepModel
 from models.step.paged import Forward, PagedModel
-from models.step.place import parameters_of, weights_of
+from models.step.place import noted, settled_weights
 from models.step.plain import PlainStepModel
 from models.step.probe import (
     ProbeSpan,
@@ -75,11 +74,6 @@ def assemble(
     return _cached(model, wishes, limit, known, objection)
 
 
-def noted(fact: str, note: str) -> str:
-    """The fact, and in brackets what explains it."""
-    return f"{fact} ({note})" if note else fact
-
-
 def _recorded(model: PreTrainedModel, limit: int) -> tuple[Recorder | None, str]:
     """What the attention layers cache, or why they cannot be served from paged blocks."""
     try:
@@ -93,11 +87,7 @@ def _recorded(model: PreTrainedModel, limit: int) -> tuple[Recorder | None, str]
 
 
 def _ways(
-    model: PreTrainedModel,
-    seen: Recorder,
-    wishes: Wishes,
-    limit: int,
-    failures: list[str],
+    model: PreTrainedModel, seen: Recorder, wishes: Wishes, limit: int, failures: list[str]
 ) -> abc.Iterator[Way]:
     """Ways to run the model, best first."""
     return ways(
@@ -221,19 +211,13 @@ def _cached(
     room = f"{held} sequences of {limit} tokens, {each / 2**30:.2f} GiB each"
     described = {
         **facts,
-        "weights": _weights(model, wishes),
+        "weights": settled_weights(model, int8=wishes.int8),
         "kernels": noted("the model's own, one sequence at a time", objection),
         "kv_cache": noted(room, budget.note if held < wishes.slots else ""),
     }
     return PlainStepModel(
         plain, slots=wishes.slots, blocks=held, device=model.device, facts=described
     )
-
-
-def _weights(model: PreTrainedModel, wishes: Wishes) -> str:
-    parameters = parameters_of(model)
-    note = quantise(model) if wishes.int8 else ""
-    return noted(weights_of(model, parameters), note)
 
 
 def _attend_on_its_own(model: PreTrainedModel) -> None:

@@ -12,16 +12,8 @@ import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 
-from models.step.assemble import noted
 from models.step.limits import context_limit
-from models.step.place import (
-    device_name,
-    device_of,
-    parameters_of,
-    precision_of,
-    set_threads,
-    weights_of,
-)
+from models.step.place import noted, parameters_of, place_of, weights_of
 from models.step.pooling import POOLS, Head, Pool, load_dense
 
 log = logging.getLogger("stepserve")
@@ -102,12 +94,7 @@ def load_embedder(
     device is not there or the architecture has no hidden states of its input's tokens alone.
     """
     started = time.perf_counter()
-    place, place_note = device_of(device)
-    precision = precision_of(dtype, place)
-    facts = {"device": noted(device_name(place), place_note)}
-    if place.type == "cpu":
-        facts["threads"] = str(set_threads(threads))
-    facts["dtype"] = str(precision)
+    place, precision, facts = place_of(device, dtype, threads)
     log.info("loading %s on %s as %s", folder, facts["device"], facts["dtype"])
     model = _load(folder, place, precision.dtype)
     facts["weights"] = weights_of(model, parameters_of(model))

@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from models.step.assemble import Wishes, assemble, noted
+from models.step.assemble import Wishes, assemble
 from models.step.model import StepModel
-from models.step.place import device_name, device_of, dtype_named, precision_of, set_threads
+from models.step.place import dtype_named, place_of
 
 log = logging.getLogger("stepserve")
 
@@ -38,12 +38,7 @@ def load_step_model(
     language model, its cache cannot be of ``kv_cache_dtype``, or not a single KV block fits.
     """
     started = time.perf_counter()
-    place, place_note = device_of(device)
-    precision = precision_of(dtype, place)
-    facts = {"device": noted(device_name(place), place_note)}
-    if place.type == "cpu":
-        facts["threads"] = str(set_threads(threads))
-    facts["dtype"] = str(precision)
+    place, precision, facts = place_of(device, dtype, threads)
     log.info("loading %s on %s as %s", folder, facts["device"], facts["dtype"])
     model = _load(folder, place, precision.dtype)
     log.info("loaded after %.1f s", time.perf_counter() - started)

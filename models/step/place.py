@@ -8,7 +8,12 @@ import torch
 from transformers import PreTrainedModel
 
 from models.step.host import instructions, usable_cores
-from models.step.int8 import Int8Linear
+from models.step.int8 import Int8Linear, quantise
+
+
+def noted(fact: str, note: str) -> str:
+    """The fact, and in brackets what explains it."""
+    return f"{fact} ({note})" if note else fact
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +27,23 @@ class Precision:
     def __str__(self) -> str:
         name = str(self.dtype).removeprefix("torch.")
         name = f"int8 weights, {name}" if self.int8 else name
-        return f"{name} ({self.note})" if self.note else name
+        return noted(name, self.note)
+
+
+def place_of(
+    device: str, dtype: str, threads: int | None
+) -> tuple[torch.device, Precision, dict[str, str]]:
+    """What the wishes come to, and that as facts for people. Sets torch's threads on a CPU.
+
+    Raises ValueError as ``device_of`` and ``precision_of`` do.
+    """
+    place, place_note = device_of(device)
+    precision = precision_of(dtype, place)
+    facts = {"device": noted(device_name(place), place_note)}
+    if place.type == "cpu":
+        facts["threads"] = str(set_threads(threads))
+    facts["dtype"] = str(precision)
+    return place, precision, facts
 
 
 def device_of(wish: str) -> tuple[torch.device, str]:
@@ -77,10 +98,16 @@ def parameters_of(model: PreTrainedModel) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def weights_of(model: PreTrainedModel, parameters: int) -> str:
-    """``parameters`` are those before any were quantised."""
-    sizes = [parameter.nbytes for parameter in model.parameters()]
-    sizes += [m.packed.nbytes for m in model.modules() if isinstance(m, Int8Linear)]
-    return (
-        f"{type(model).__name__}, {parameters / 1e6:.0f} M parameters, {sum(sizes) / 2**30:.2f} GiB"
-    )
+def weights_of(model: PreTrainedModel, parameters: int, size: int | None = None) -> str:
+    """``parameters`` are those before any were quantised; ``size`` in bytes, None: as they lie."""
+    if size is None:
+        size = sum(parameter.nbytes for parameter in model.parameters())
+        size += sum(m.packed.nbytes for m in model.modules() if isinstance(m, Int8Linear))
+    return f"{type(model).__name__}, {parameters / 1e6:.0f} M parameters, {size / 2**30:.2f} GiB"
+
+
+def settled_weights(model: PreTrainedModel, *, int8: bool) -> str:
+    """Rounds them to 8 bits if that is wished; what they are then."""
+    parameters = parameters_of(model)
+    note = quantise(model) if int8 else ""
+    return noted(weights_of(model, parameters), note)

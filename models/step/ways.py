@@ -12,7 +12,6 @@ from transformers import PreTrainedModel
 from models.step import cache
 from models.step.attention import Recorder
 from models.step.host import available_memory, instructions
-from models.step.int8 import quantise
 from models.step.native.blueprint import LANES, read
 from models.step.native.build import NoLibrary, NoNative
 from models.step.native.forward import NativeForward
@@ -20,7 +19,7 @@ from models.step.native.rows import RowKernels, row_kernels
 from models.step.native.stack import Stack
 from models.step.native.team import Team
 from models.step.paged import Forward, PagedForward
-from models.step.place import parameters_of, weights_of
+from models.step.place import parameters_of, settled_weights, weights_of
 from models.step.varlen import PRECISIONS
 
 log = logging.getLogger("stepserve")
@@ -100,9 +99,7 @@ class TorchWay:
         return row_kernels(self._model.device)
 
     def settle(self) -> str:
-        parameters = parameters_of(self._model)
-        note = f" ({quantise(self._model)})" if self._int8 else ""
-        return weights_of(self._model, parameters) + note
+        return settled_weights(self._model, int8=self._int8)
 
     def open(self, blocks: int) -> PagedForward:
         # One more than is handed out, for what pads recorded steps.
@@ -170,10 +167,8 @@ class NativeWay:
         for parameter in self._model.parameters():
             parameter.data = parameter.data.new_empty(0)
         torch.set_num_threads(1)
-        return (
-            f"{type(self._model).__name__}, {parameters / 1e6:.0f} M parameters,"
-            f" {self._stack.weight_bytes / 2**30:.2f} GiB {self._stack.weight_kind}"
-        )
+        held = weights_of(self._model, parameters, self._stack.weight_bytes)
+        return f"{held} {self._stack.weight_kind}"
 
     def open(self, blocks: int) -> NativeForward:
         assert self._stack is not None
@@ -222,7 +217,7 @@ def ways(
     failures: list[str],
 ) -> abc.Iterator[Way]:
     """Those that ``kernels`` allows; adds to ``failures`` why one is left out."""
-    if kernels in ("auto", "native") and (kernels == "native" or model.device.type == "cpu"):
+    if kernels == "native" or (kernels == "auto" and model.device.type == "cpu"):
         try:
             yield NativeWay(
                 model,
