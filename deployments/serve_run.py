@@ -28,18 +28,26 @@ FAILED = re.compile(
 )
 
 # Read by Serve's own processes when they start. Answers reach the proxy by lines, and its calls go
-# by gRPC, which must take whole answers of any size. The rest lets idle processes sleep longer: by
-# default they take a tenth of a core. The log monitor's two let it look for new files at times, not
-# always.
+# by gRPC, which must take whole answers of any size; it routes on the loop that serves. The rest
+# lets idle processes sleep longer: by default they take a tenth of a core. The log monitor's two
+# let it look for new files at times, not always.
 CLUSTER_ENVIRONMENT = {
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "deployments.lines.proxy:middlewares",
     "RAY_SERVE_PROXY_USE_GRPC": "1",
     "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": str(2**31 - 1),
-    "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "2000",
+    "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
+    "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "10000",
+    "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5",
     "REPORTER_UPDATE_INTERVAL_MS": "20000",  # of Ray's dashboard agent
-    "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.25",
+    "AUTOSCALER_UPDATE_INTERVAL_S": "60",  # of nodes, which this Ray does not add
     "RAY_LOG_MONITOR_MANY_FILES_THRESHOLD": "0",
     "LOG_NAME_UPDATE_INTERVAL_S": "2",
+    "RAY_event_stats": "0",
+    "RAY_io_context_event_loop_lag_collection_interval_ms": "0",
+    "RAY_task_events_report_interval_ms": "0",
+    "RAY_metrics_report_interval_ms": "30000",
+    "RAY_memory_monitor_refresh_ms": "1000",
+    "RAY_object_manager_timer_freq_ms": "1000",
     "RAY_raylet_report_resources_period_milliseconds": "1000",
     "RAY_gcs_pull_resource_loads_period_milliseconds": "5000",
 }
