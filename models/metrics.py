@@ -42,6 +42,9 @@ Sample = tuple[str, tuple[tuple[str, str], ...], float]
 """A Prometheus sample as it crosses a hop: its name, its labels, its value."""
 
 
+BURST = 256  # values that are told together: one by one they cost several times as much
+
+
 class Sink(Protocol):
     """Where measurements go. ``label`` is the value of the metric's label, "" without one."""
 
@@ -100,21 +103,25 @@ class PrometheusSink:
 
 
 class LlmMetrics:
-    """Told what happens in a model's engine: counts it for Prometheus and tells further sinks."""
+    """Told what happens in a model's engine: counts it for Prometheus and tells further sinks.
+
+    What steps bring is told to the sinks in bursts, and whenever somebody asks or a request ends.
+    """
 
     def __init__(self, model: str, sinks: Sequence[Sink] = ()) -> None:
         self._prometheus = PrometheusSink(model)
         self._sinks: tuple[Sink, ...] = (self._prometheus, *sinks)
         self._generated = 0  # tokens that the sinks have not been told of
+        self._observed: list[tuple[Metric, float]] = []  # nor of these
 
     @property
     def registry(self) -> CollectorRegistry:
         """For ``prometheus_client`` in one process; over a hop go ``samples``."""
-        self._tell_generated()
+        self._tell()
         return self._prometheus.registry
 
     def samples(self) -> list[Sample]:
-        self._tell_generated()
+        self._tell()
         return self._prometheus.samples()
 
     def request_finished(
@@ -131,7 +138,7 @@ class LlmMetrics:
 
         ``prompt_tokens`` are None but for one choice of those that share a prompt.
         """
-        self._tell_generated()
+        self._tell()
         self._add(FINISHED, 1, reason.value)
         if prompt_tokens is not None:
             self._add(PROMPT_TOKENS, prompt_tokens)
@@ -146,20 +153,19 @@ class LlmMetrics:
                 self._observe(REQUEST_RATE, (completion_tokens - 1) / (total_s - first_token_s))
 
     def generated(self, tokens: int) -> None:
-        """So many tokens were just generated for one sequence; the sinks hear of them by steps."""
+        """So many tokens were just generated for one sequence."""
         self._generated += tokens
 
-    def inter_token(self, gaps_s: Sequence[float]) -> None:
-        """Seconds between successive tokens of one sequence."""
-        for gap in gaps_s:
-            self._observe(INTER_TOKEN, gap)
+    def inter_token(self, gap_s: float, tokens: int) -> None:
+        """So many tokens of one sequence came, each so long after the one before it."""
+        self._observed += [(INTER_TOKEN, gap_s)] * tokens
 
     def step(self, seconds: float, *, sequences: int, tokens: int) -> None:
         """One step took the model so long, for so many sequences and tokens."""
-        self._tell_generated()
-        self._observe(STEP_TIME, seconds)
-        self._observe(STEP_SEQUENCES, sequences)
-        self._observe(STEP_TOKENS, tokens)
+        own = (STEP_TIME, seconds), (STEP_SEQUENCES, sequences), (STEP_TOKENS, tokens)
+        self._observed += own
+        if len(self._observed) >= BURST:
+            self._tell()
 
     def paced(self, prompt_tokens: int) -> None:
         """So many tokens of prompts fit into a step beside those who decode."""
@@ -182,15 +188,19 @@ class LlmMetrics:
         self._add(PREFIX_HITS, hits)
 
     def state(self, *, running: int, waiting: int, blocks_used: int, blocks: int) -> None:
-        """How things stand now; cheap when nothing has changed."""
+        """How things stand now."""
+        self._tell()
         self._set(RUNNING, running)
         self._set(WAITING, waiting)
         self._set(BLOCKS_USED, blocks_used)
         self._set(BLOCKS, blocks)
 
-    def _tell_generated(self) -> None:
+    def _tell(self) -> None:
         tokens, self._generated = self._generated, 0
+        observed, self._observed = self._observed, []
         self._add(GENERATED_TOKENS, tokens)
+        for metric, value in observed:
+            self._observe(metric, value)
 
     def _add(self, metric: Metric, value: float, label: str = "") -> None:
         if value:

@@ -400,7 +400,7 @@ class _Life:
         if self._latest is None:
             self._first = now
         else:
-            self._engine.metrics.inter_token([(now - self._latest) / count] * count)
+            self._engine.metrics.inter_token((now - self._latest) / count, count)
         self._latest = now
 
     def _record(self, reason: FinishReason) -> None:

@@ -104,7 +104,7 @@ def test_a_request_that_never_ran_has_no_times_but_its_total() -> None:
 def test_steps_gaps_prefixes_and_the_state_are_measured() -> None:
     metrics = LlmMetrics("model")
     metrics.step(0.02, sequences=3, tokens=40)
-    metrics.inter_token([0.01, 0.02])
+    metrics.inter_token(0.01, 2)
     metrics.prefix(queries=10, hits=8)
     metrics.generated(5)
     metrics.preempted(2)
