@@ -10,19 +10,21 @@ import asyncio
 import logging
 import time
 from collections import abc, deque
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice, takewhile
 
 from models.errors import EngineError, Failed
 from models.events import FinishReason
+from models.landing import Read, end_of, read
 from models.metrics import LlmMetrics
 from models.schedule.blocks import BlockPool
 from models.schedule.lookup import Drafting
 from models.schedule.pace import Pace
 from models.schedule.plan import Scheduler
 from models.schedule.sequence import Chunk, Scores, Sequence
-from models.step.model import InFlight, StepModel
+from models.step.model import StepModel
 
 logger = logging.getLogger("stepserve")
 
@@ -46,7 +48,7 @@ class Progress:
 @dataclass(frozen=True, slots=True)
 class _Step:
     chunks: list[Chunk]
-    launched: Future[InFlight]
+    read: abc.Callable[[], Future[Read]]  # may be called again, if nobody waited for its end
     started: float
 
 
@@ -152,17 +154,23 @@ class Stepper:
                 return
             for chunk in chunks:
                 self._count_prefix(chunk)
+            self._flying.append(_Step(chunks, self._started(chunks), time.monotonic()))
+
+    def _started(self, chunks: list[Chunk]) -> abc.Callable[[], Future[Read]]:
+        """How to read the step that now begins: behind the next one, if that goes ahead of it."""
+        if self._depth > 1:
             launched = self._thread.submit(self.model.launch, chunks)
-            self._flying.append(_Step(chunks, launched, time.monotonic()))
+            return partial(self._thread.submit, read, chunks, launched.result)
+        done = self._thread.submit(read, chunks, partial(self.model.launch, chunks))
+        return lambda: done
 
     async def _collect(self, step: _Step) -> None:
-        waited = self._thread.submit(_read, step)
-        tokens, scores = await asyncio.shield(asyncio.wrap_future(waited))
+        tokens, scores = await end_of(step.read())
         self._measure(step)
         sampled, scored = iter(tokens), iter(scores)
         for chunk in step.chunks:
             came = tuple(islice(sampled, chunk.sampled))
-            found = tuple(islice(scored, chunk.scores))
+            found = tuple(islice(scored, chunk.scores)) if scores else ()
             if not chunk.sequence.ended:
                 self._apply(chunk, came, found)
         self._flying.popleft()
@@ -272,28 +280,3 @@ class Stepper:
             sequences=len(step.chunks),
             tokens=sum(chunk.count for chunk in step.chunks),
         )
-
-
-def _landed(step: _Step) -> tuple[InFlight, list[int]]:
-    try:
-        flight = step.launched.result()
-        return flight, flight.tokens()
-    except (SystemExit, KeyboardInterrupt) as error:  # of a model's: it would end our loop
-        raise RuntimeError(f"the model raised {error!r}") from error
-
-
-def _read(step: _Step) -> tuple[list[int], list[Scores]]:
-    """Waits for a step; what it sampled, and what it scored if anybody asked.
-
-    By then it is known what grammars say of the tokens: a model may not ask.
-    """
-    flight, tokens = _landed(step)
-    samples = sum(chunk.sampled for chunk in step.chunks)
-    asked = sum(chunk.scores for chunk in step.chunks)
-    if len(tokens) != samples:
-        raise ValueError(f"the model made {len(tokens)} tokens for {samples} sequences")
-    scores = flight.scores() if asked else []
-    if len(scores) != asked:
-        raise ValueError(f"the model scored {len(scores)} tokens of {asked}")
-    wait([chunk.ruling for chunk in step.chunks if chunk.ruling])
-    return tokens, scores

@@ -46,6 +46,7 @@ ALLOWED: dict[str, set[str]] = {
 }
 SEE_STEPS = {
     "models.build",
+    "models.landing",
     "models.quality",
     "models.scheduled",
     "models.stepper",
