@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from deployments.calls import ReplicaLost, Stream, next_of
@@ -52,7 +52,6 @@ class Pump:
         self._inlet = inlet
         self._ready: list[Packed] = []
         self._wake = asyncio.Event()
-        self._taken = asyncio.Event()
         self._lost = False
         box.open(self)
         self._task = asyncio.create_task(self._run())
@@ -63,20 +62,22 @@ class Pump:
         while not (self._ready or self._over()):
             await self._more()
 
-    async def batches(self) -> AsyncGenerator[list[Item], None]:
-        """All items that are ready, each time; raises ``EngineError`` when they end in one."""
-        while True:
-            if self._ready:
-                ready, self._ready = self._ready, []
-                items, error = _unpacked(ready)
-                if items:
-                    yield merged(items)
-                if error is not None:
-                    raise error
-            elif self._over():
-                return
-            else:
-                await self._more()
+    async def next(self) -> list[Item]:
+        """All items that are ready, none at the end; raises ``EngineError`` if they end in one."""
+        while not self._ready:
+            if self._over():
+                return []
+            await self._more()
+        ready, self._ready = self._ready, []
+        items: list[Item] = []
+        for packed in ready:
+            try:
+                items.append(unpack(packed))
+            except EngineError:
+                if not items:
+                    raise
+                self._ready = [packed]  # the last: raised once what came before it was read
+        return merged(items)
 
     def stop_reading(self) -> Stream:
         """Gives the stream back, for its producer to be ended."""
@@ -88,7 +89,6 @@ class Pump:
         """One more item, which came by the line."""
         self._ready.append(payload)
         self._wake.set()
-        self._taken.set()
 
     def lose(self) -> None:
         """The line ended before the answer did."""
@@ -133,22 +133,10 @@ class Pump:
         try:
             async with asyncio.timeout(LATE_S):
                 while self._box.taken < count:
-                    self._taken.clear()
-                    await self._taken.wait()
+                    await self._more()
         except TimeoutError:
             raise ReplicaLost from None
         self._box.close()  # the line has done its part
-
-
-def _unpacked(ready: Sequence[Packed]) -> tuple[list[Item], EngineError | None]:
-    """The items up to an error, and the error: it ends the stream."""
-    items: list[Item] = []
-    for packed in ready:
-        try:
-            items.append(unpack(packed))
-        except EngineError as error:
-            return items, error
-    return items, None
 
 
 def merged(items: list[Item]) -> list[Item]:

@@ -80,13 +80,13 @@ class RemoteEngine:
         """What each replica returned, None for one that failed or took longer."""
         return await results_of_all(self._model, method, *args, timeout_s=timeout_s)
 
-    async def generate(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
+    def generate(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
         """See ``LlmEngine.generate``."""
-        await self._described()
-        answer = self._from_events if self._speaks == "events" else self._from_tokens
-        async with aclosing(answer(request)) as events:
-            async for event in events:
-                yield event
+        if self._speaks is None:
+            return self._once_described(request)
+        return (
+            self._from_events(request) if self._speaks == "events" else self._from_tokens(request)
+        )
 
     async def tokenize(self, prompt: Prompt, *, special_tokens: bool = True) -> tuple[int, ...]:
         """See ``Tokenizes.tokenize``."""
@@ -114,13 +114,18 @@ class RemoteEngine:
         if self._speaks is None:
             await self.describe()
 
+    async def _once_described(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
+        await self.describe()
+        async with aclosing(self.generate(request)) as events:
+            async for event in events:
+                yield event
+
     async def _from_events(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
         pump = await started(lambda reader: self._events.remote(request, reader), self._inlet)
         try:
-            async with aclosing(pump.batches()) as batches:
-                async for ready in batches:
-                    for item in ready:
-                        yield cast(Event, item)
+            while ready := await pump.next():
+                for item in ready:
+                    yield cast(Event, item)
         finally:
             pump.stop_reading().cancel()
 
@@ -133,14 +138,11 @@ class RemoteEngine:
         pump = await started(lambda reader: self._tokens.remote(tokens, reader), self._inlet)
         stops: list[_Task] = []
         try:
-            async with aclosing(pump.batches()) as batches:
-                async for ready in batches:
-                    events = [event for item in ready for event in answer.events(_token(item))]
-                    stops += [self._stop(request.id, choice) for choice in answer.stopped()]
-                    for event in events:
-                        yield event
-                    if not answer.unfinished:
-                        return
+            while answer.unfinished and (ready := await pump.next()):
+                events = [event for item in ready for event in answer.events(_token(item))]
+                stops += [self._stop(request.id, choice) for choice in answer.stopped()]
+                for event in events:
+                    yield event
         finally:
             self._end(pump.stop_reading(), stops)
 

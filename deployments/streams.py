@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import TypeVar
 
 from deployments.openai.errors import timed_out
 from models.engine import LlmEngine
@@ -16,7 +15,6 @@ from models.request import GenerateRequest
 
 CHOICES_AT_ONCE = 32  # of one HTTP request, so that its own size never makes an engine busy
 
-T = TypeVar("T")
 Numbered = tuple[int, Event]  # the position of its request, and the event
 
 
@@ -24,40 +22,57 @@ async def generate(
     engine: LlmEngine, requests: Sequence[GenerateRequest], timeout_s: float
 ) -> AsyncGenerator[Numbered, None]:
     """Closing this closes all; raises ``EngineError``, or ``ApiError`` after a silent timeout."""
-    source = _one(engine, requests[0]) if len(requests) == 1 else _many(engine, requests)
     silence = _Silence(timeout_s)
     try:
-        async with aclosing(source):
-            while (item := await silence.bound(anext(source, None))) is not None:
-                yield item
+        if len(requests) == 1:
+            async with aclosing(engine.generate(requests[0])) as events:
+                async for event in events:
+                    silence.end()
+                    yield 0, event
+                    silence.begin()
+        else:
+            async with aclosing(_many(engine, requests)) as numbered:
+                async for item in numbered:
+                    silence.end()
+                    yield item
+                    silence.begin()
+    except asyncio.CancelledError:
+        silence.explain()
+        raise
     finally:
-        silence.end()
+        silence.close()
 
 
 class _Silence:
-    """Bounds each wait of one task by one timer, which is only looked at when it goes off."""
+    """Bounds each wait of this task by one timer, which is only looked at when it goes off.
+
+    The first wait begins with it.
+    """
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
-        self._since: float | None = None  # on the loop's clock, while there is a wait
+        self._since: float | None = self._loop.time()  # while there is a wait
         self._task = asyncio.current_task()
         self._expired = False
         self._timer = self._loop.call_later(timeout_s, self._look)
 
-    async def bound(self, wait: Awaitable[T]) -> T:
-        """What it brings, or ``ApiError`` when it has taken too long."""
+    def begin(self) -> None:
         self._since = self._loop.time()
-        try:
-            return await wait
-        except asyncio.CancelledError:
-            self._check_cancellation()
-            raise
-        finally:
-            self._since = None
 
     def end(self) -> None:
+        self._since = None
+
+    def close(self) -> None:
         self._timer.cancel()
+
+    def explain(self) -> None:
+        """Raises what a cancellation is, if it is not the task's own."""
+        assert self._task is not None
+        if self._expired and not self._task.uncancel():
+            raise timed_out(self._timeout_s) from None
+        if not self._task.cancelling():
+            raise Failed("The engine gave this request up.") from None
 
     def _look(self) -> None:
         now = self._loop.time()
@@ -67,20 +82,6 @@ class _Silence:
         elif self._task is not None:
             self._expired = True
             self._task.cancel()
-
-    def _check_cancellation(self) -> None:
-        """Raises what else it is than a cancellation of the task."""
-        assert self._task is not None
-        if self._expired and not self._task.uncancel():
-            raise timed_out(self._timeout_s) from None
-        if not self._task.cancelling():
-            raise Failed("The engine gave this request up.") from None
-
-
-async def _one(engine: LlmEngine, request: GenerateRequest) -> AsyncGenerator[Numbered, None]:
-    async with aclosing(engine.generate(request)) as events:
-        async for event in events:
-            yield 0, event
 
 
 async def _many(

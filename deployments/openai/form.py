@@ -113,6 +113,8 @@ class Totals:
 
     def say(self, position: int, event: Part) -> None:
         """Counts the tokens of a part, where they are told, before the choice is finished."""
+        if not event.token_ids:
+            return
         choice = (position, event.choice)
         self._said[choice] = self._said.get(choice, 0) + len(event.token_ids)
         self.completion_tokens += len(event.token_ids)

@@ -58,18 +58,17 @@ async def settle() -> None:
 
 async def test_the_first_items_come_at_once_and_the_rest_when_the_reader_is_back() -> None:
     pump = start([Admitted(3, 0), Tokens(0, (1,))], [Tokens(0, (2,))], [Tokens(0, (3,))])
-    batches = pump.batches()
-    assert await anext(batches) == [Admitted(3, 0), Tokens(0, (1,))]
+    assert await pump.next() == [Admitted(3, 0), Tokens(0, (1,))]
     await settle()
-    assert await anext(batches) == [Tokens(0, (2, 3))]
-    assert [batch async for batch in batches] == []
+    assert await pump.next() == [Tokens(0, (2, 3))]
+    assert await pump.next() == []
 
 
 async def test_what_came_before_an_error_is_read_before_it_is_raised() -> None:
-    batches = start([Tokens(0, (1,))], [Failed("broken")]).batches()
-    assert await anext(batches) == [Tokens(0, (1,))]
+    pump = start([Tokens(0, (1,))], [Failed("broken")])
+    assert await pump.next() == [Tokens(0, (1,))]
     with pytest.raises(Failed, match="broken"):
-        await anext(batches)
+        await pump.next()
 
 
 async def test_a_stream_that_fails_ends_in_our_words() -> None:
@@ -79,7 +78,7 @@ async def test_a_stream_that_fails_ends_in_our_words() -> None:
 
     inlet = Inlet()
     with pytest.raises(Failed) as failed:
-        [batch async for batch in Pump(Broken([]), inlet.box(), inlet).batches()]
+        await Pump(Broken([]), inlet.box(), inlet).next()
     assert "Traceback" not in str(failed.value)
 
 
@@ -94,7 +93,7 @@ async def test_a_stream_lost_before_its_first_item_is_cancelled_and_replaced() -
     lost, good = Lost([]), packed([Text("a")])
     streams = [lost, good]
     pump = await started(lambda _: streams.pop(0), Inlet())
-    assert [batch async for batch in pump.batches()] == [[Text("a")]]
+    assert (await pump.next(), await pump.next()) == ([Text("a")], [])
     assert (lost.cancelled, good.cancelled) == (True, False)
     with pytest.raises(ReplicaLost):
         await started(lambda _: Lost([]), Inlet())
@@ -117,13 +116,12 @@ async def test_what_comes_by_a_line_is_complete_before_the_end_counts() -> None:
     pump = Pump(ListStream([[("sent", 2), pack(Failed("broken"))]]), box, inlet)
     line = Sender(box)
     line.send(Tokens(0, (1,)))
-    batches = pump.batches()
-    assert await anext(batches) == [Tokens(0, (1,))]
+    assert await pump.next() == [Tokens(0, (1,))]
     await settle()
     line.send(Tokens(0, (2,)))
-    assert await anext(batches) == [Tokens(0, (2,))]
+    assert await pump.next() == [Tokens(0, (2,))]
     with pytest.raises(Failed, match="broken"):
-        await anext(batches)
+        await pump.next()
 
 
 async def test_a_line_may_go_once_it_has_brought_all() -> None:
@@ -141,9 +139,8 @@ async def test_a_line_may_go_once_it_has_brought_all() -> None:
     line.send(Tokens(0, (1,)))
     await settle()
     inlet.lose(line)
-    batches = pump.batches()
-    assert await anext(batches) == [Tokens(0, (1,))]
-    more = asyncio.create_task(anext(batches))
+    assert await pump.next() == [Tokens(0, (1,))]
+    more = asyncio.create_task(pump.next())
     await settle()
     assert not more.done()
     more.cancel()
@@ -168,10 +165,9 @@ async def test_a_lost_line_loses_the_replica() -> None:
     inlet.sort(line, [(calls[0].number, pack(Text("a")))])
     pump = await starting
     inlet.lose(line)
-    batches = pump.batches()
-    assert await anext(batches) == [Text("a")]
+    assert await pump.next() == [Text("a")]
     with pytest.raises(ReplicaLost):
-        await anext(batches)
+        await pump.next()
     pump.stop_reading()
 
 
