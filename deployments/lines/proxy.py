@@ -60,9 +60,8 @@ class _Answer:
         self._send = send
         self._parts: list[bytes] = []
         self._unwritten = 0  # bytes in them
-        self._wake = asyncio.Event()
         self._written = 0
-        self._progress = asyncio.Event()
+        self._changed = asyncio.Event()
         self._error: Exception | None = None
         self._task = asyncio.current_task()
         self._writer: asyncio.Task[None] | None = None
@@ -87,8 +86,7 @@ class _Answer:
         self._unwritten += len(part)
         if self._unwritten > MAX_UNSENT:
             self._fail(LineBroken("the client reads too slowly"))
-        self._wake.set()
-        self._progress.set()
+        self._changed.set()
 
     def lose(self) -> None:
         self._fail(LineBroken("the line to the ingress was lost"))
@@ -120,13 +118,13 @@ class _Answer:
 
     async def _write_parts(self) -> None:
         while True:
-            await self._wake.wait()
-            self._wake.clear()
+            while not self._parts:
+                await self._change()
             parts, self._parts, self._unwritten = self._parts, [], 0
             body = b"".join(parts)
             await self._send({"type": "http.response.body", "body": body, "more_body": True})
             self._written += len(parts)
-            self._progress.set()
+            self._changed.set()
 
     async def _all_written(self, count: int) -> None:
         async with asyncio.timeout(LATE_S):
@@ -136,5 +134,8 @@ class _Answer:
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         while not condition():
-            self._progress.clear()
-            await self._progress.wait()
+            await self._change()
+
+    async def _change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
