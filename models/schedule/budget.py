@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from models.schedule.pace import FIRST_TOKENS, LEAST_TOKENS, Pace
 from models.schedule.sequence import Chunk, Sequence
-from models.schedule.step_time import Load, load_of
+from models.schedule.step_time import Load
 
 # Each takes a row of logits as wide as the vocabulary: those of prompts, and drafted ones.
 SCORED_TOKENS = 256
@@ -41,7 +41,7 @@ class Budget:
         self.chunks.append(chunk)
         self._tokens -= chunk.count
         self._scored -= len(chunk.targets) + len(chunk.draft)
-        self._load += load_of(chunk)
+        self._load.add(chunk)
         self.prompt_tokens += 0 if chunk.decodes else chunk.count
 
     def _timely(self, sequence: Sequence) -> int:

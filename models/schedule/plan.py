@@ -13,7 +13,7 @@ from models.schedule.budget import Budget
 from models.schedule.lookup import Drafting, Speculation
 from models.schedule.pace import Pace
 from models.schedule.sequence import Chunk, Sequence
-from models.schedule.step_time import Load, load_of
+from models.schedule.step_time import load_of
 
 
 class Scheduler:
@@ -70,16 +70,19 @@ class Scheduler:
         decoding = any(s.slot is not None and s.length > s.prompt_length for s in self.live)
         running = [s for s in self.live if s.slot is not None and _may_go_on(s)]
         running = [s for s in running if self._room(s, preempted)]
-        running = [s for s in running if s.slot is not None]
+        if preempted:
+            running = [s for s in running if s.slot is not None]
         budget = Budget(self.pace, self.step_tokens, decoding=decoding)
-        self._decode([s for s in running if s.decodes], budget)
-        self._read_prompts(running, budget)
+        decode = [s for s in running if s.decodes]
+        self._decode(decode, budget)
+        if len(decode) < len(self.live):
+            self._read_prompts(running, budget)
         self._prompt_tokens += budget.prompt_tokens
         return budget.chunks, preempted
 
     def took(self, chunks: abc.Iterable[Chunk], seconds: float) -> None:
         """How long the step over ``chunks`` was: later ones are planned by it."""
-        self.pace.time.observe(sum(map(load_of, chunks), Load()), seconds)
+        self.pace.time.observe(load_of(chunks), seconds)
 
     def verified(self, chunk: Chunk, accepted: int) -> None:
         """So many tokens of the chunk's draft were right, and become the sequence's own."""
@@ -191,7 +194,7 @@ class Scheduler:
             blocks=tuple(sequence.blocks[: self.pool.needed(end + len(draft))]),
             history=tuple(sequence.tokens[:end]) if admitted else None,
             ruling=constraint.ruling if constraint else None,
-            targets=_targets(sequence, start, end),
+            targets=_targets(sequence, start, end) if sequence.scores_prompt else (),
             banned=sequence.banned() if samples else (),
             draft=draft,
         )

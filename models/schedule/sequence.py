@@ -121,6 +121,8 @@ class Sequence:
 
     def banned(self) -> tuple[int, ...]:
         """The tokens that would now complete a bad word within the answer."""
+        if not self.bad_words:
+            return ()
         answer = self.tokens[self.prompt_length :]
         return tuple(
             word[-1]

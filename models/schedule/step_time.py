@@ -17,8 +17,10 @@ DRIFT = 0.03  # of each cost from step to step, relative
 DOUBT = 2.0  # most uncertainty of a cost, relative
 OUTLIER = 3.0  # standard deviations
 
+Four = tuple[float, float, float, float]
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class Load:
     """What a step computes, as far as its time depends on it."""
 
@@ -26,19 +28,27 @@ class Load:
     tokens: int = 0  # of prompts, and drafted ones
     pairs: float = 0.0  # thousands of those tokens with ones before them, in the same sequence
 
-    def __add__(self, other: Load) -> Load:
-        return Load(self.rows + other.rows, self.tokens + other.tokens, self.pairs + other.pairs)
+    def add(self, chunk: Chunk) -> None:
+        """One chunk more."""
+        if chunk.decodes:
+            guessed = len(chunk.draft)
+            self.rows += 1
+            self.tokens += guessed
+            self.pairs += guessed * chunk.start / 1000
+        else:
+            self.tokens += chunk.count
+            self.pairs += chunk.count * (chunk.start + chunk.count / 2) / 1000
 
     @property
-    def parts(self) -> tuple[float, ...]:
+    def parts(self) -> Four:
         return 1.0, float(self.rows), float(self.tokens), self.pairs
 
 
-def load_of(chunk: Chunk) -> Load:
-    if chunk.decodes:
-        guessed = len(chunk.draft)
-        return Load(1, guessed, guessed * chunk.start / 1000)
-    return Load(0, chunk.count, chunk.count * (chunk.start + chunk.count / 2) / 1000)
+def load_of(chunks: abc.Iterable[Chunk]) -> Load:
+    load = Load()
+    for chunk in chunks:
+        load.add(chunk)
+    return load
 
 
 class StepTime:
@@ -64,10 +74,9 @@ class StepTime:
         expected = _dot(self._costs, parts)
         variance = _dot(sway, parts) + (NOISE * expected) ** 2
         error = self._clipped(seconds - expected, OUTLIER * sqrt(variance))
-        for i, own in enumerate(sway):
+        for i, (own, row) in enumerate(zip(sway, self._spread, strict=True)):
             self._costs[i] = max(self._costs[i] + own / variance * error, self._least[i])
-            for j, other in enumerate(sway):
-                self._spread[i][j] -= own * other / variance
+            row[:] = [old - own * other / variance for old, other in zip(row, sway, strict=True)]
         self._drift()
 
     def predict(self, load: Load) -> float:
@@ -114,5 +123,6 @@ class StepTime:
                     self._spread[j][i] *= shrink
 
 
-def _dot(left: abc.Iterable[float], right: abc.Iterable[float]) -> float:
-    return sum(a * b for a, b in zip(left, right, strict=True))
+def _dot(left: list[float], right: Four) -> float:
+    a, b, c, d = left
+    return a * right[0] + b * right[1] + c * right[2] + d * right[3]

@@ -53,7 +53,7 @@ class Simulated:
             done += 1
 
     def _take(self, chunks: list[Chunk]) -> None:
-        load = sum(map(load_of, chunks), Load())
+        load = load_of(chunks)
         costs = (self.step, self.row, self.token, self.pair)
         seconds = sum(cost * part for cost, part in zip(costs, load.parts, strict=True))
         seconds *= 1 + self.noise * self._chance.uniform(-1, 1)
