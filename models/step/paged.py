@@ -97,10 +97,12 @@ class PagedModel:
         parts = [part for chunk in chunks for part in chunk.parts]
         wanted = [part for part in parts if part.samples]
         logits = step.logits[: len(wanted)]
-        scoring = Scoring(parts, logits, step.logits[len(wanted) :], self._kernels)
+        scoring = None
+        if any(chunk.scores for chunk in chunks):
+            scoring = Scoring(parts, logits, step.logits[len(wanted) :], self._kernels)
         tokens = self._sampler.sample(logits, wanted)
         self._last.index_copy_(0, step.slots, tokens)
-        return DeviceTokens(tokens, scoring.scored(tokens))
+        return DeviceTokens(tokens, scoring and scoring.scored(tokens))
 
     @torch.inference_mode()
     def logits(self, span: Span, token_ids: abc.Sequence[int]) -> Tensor:

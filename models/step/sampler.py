@@ -69,7 +69,8 @@ class Sampler:
         adjusted = changes(chunks)
         if self._kernels is None and not adjusted and all(map(_is_greedy, chunks)):
             return logits.argmax(-1)
-        logits = logits.float()
+        if logits.dtype != torch.float32:
+            logits = logits.float()
         if adjusted:
             self._adjust(logits, chunks)
         if self._kernels is not None:

@@ -22,6 +22,8 @@ NUMPY = {
 
 def to_device(values: Numbers, device: torch.device, dtype: torch.dtype = torch.int64) -> Tensor:
     """A one-dimensional tensor of ``values``; through pinned memory where that is faster."""
+    if device.type == "cpu":
+        return on_host(values, dtype)
     if device.type != "cuda":
         return on_host(values, dtype).to(device)
     return staged(values, dtype).to(device, non_blocking=True)

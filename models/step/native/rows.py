@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import abc
+from struct import Struct
 from typing import NamedTuple
 
-import numpy
 import torch
 from torch import Tensor
 
@@ -15,16 +15,7 @@ from models.step.native.team import Team
 
 log = logging.getLogger("stepserve")
 
-WISH = numpy.dtype(  # as in rows.cpp
-    [
-        ("uniform", "f8"),
-        ("top_p", "f8"),
-        ("temperature", "f4"),
-        ("min_p", "f4"),
-        ("top_k", "i4"),
-        ("unused", "i4"),
-    ]
-)
+WISH = Struct("ddffii")  # as in rows.cpp
 
 
 class RowWish(NamedTuple):
@@ -49,10 +40,10 @@ class RowKernels:
 
     def sample(self, logits: Tensor, wishes: abc.Sequence[RowWish]) -> Tensor:
         """Int64 tokens [S] from ``logits`` [S, vocabulary] float32."""
-        told = numpy.array(wishes, WISH)
+        told = b"".join([WISH.pack(*wish) for wish in wishes])
         tokens = torch.empty(len(wishes), dtype=torch.int64)
         rows = _rows(logits)
-        self._team.call(self._team.library.rows_sample, *rows, told.ctypes.data, tokens.data_ptr())
+        self._team.call(self._team.library.rows_sample, *rows, told, tokens.data_ptr())
         return tokens
 
     def score(self, logits: Tensor, tokens: Tensor, top: int) -> tuple[Tensor, Tensor]:
