@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import abc
 from itertools import accumulate, chain
 
-import numpy
 import torch
 from torch import Tensor
 
@@ -50,9 +49,4 @@ class NativeForward:
 
     def __call__(self, layout: NativeLayout, ids: Tensor, keep: Tensor) -> Tensor:
         """Logits [len(keep), vocabulary] after the flat tokens ``keep`` of ``ids`` [tokens]."""
-        return self._stack.forward(_narrow(ids), layout.spans, layout.tables, _narrow(keep))
-
-
-def _narrow(values: Tensor) -> Tensor:
-    """As int32."""
-    return torch.from_numpy(values.numpy().astype(numpy.int32))
+        return self._stack.forward(ids, layout.spans, layout.tables, keep)

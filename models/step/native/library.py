@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import POINTER, Structure, c_char_p, c_float, c_int, c_int32, c_int64, c_void_p
+from ctypes import POINTER, Structure, c_bool, c_char_p, c_float, c_int, c_int32, c_int64, c_void_p
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,8 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "stack_set_layer": (c_int, (c_void_p, c_void_p, c_int32, POINTER(LayerWeights))),
     "stack_set_head": (c_int, (c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)),
     "stack_allocate": (c_int, (c_void_p, c_void_p, c_int32)),
+    "step_knows": (c_bool, (POINTER(Step), c_int64)),
+    "step_fits": (c_bool, (POINTER(Step), c_int32, c_int32, c_int32, c_int32)),
     "stack_forward": (c_int, (c_void_p, c_void_p, POINTER(Step))),
     "stack_weight_bytes": (c_int64, (c_void_p,)),
     "stack_instructions": (c_char_p, ()),

@@ -35,10 +35,10 @@ struct Span {
 };
 
 struct Step {
-  const int32_t* ids;
+  const int64_t* ids;
   const Span* spans;
   const int32_t* tables;
-  const int32_t* keep;  // flat tokens whose logits are wanted
+  const int64_t* keep;  // flat tokens whose logits are wanted
   float* logits;        // [kept, vocab]
   int32_t tokens, sequences, kept;
 };

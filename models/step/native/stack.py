@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import c_void_p
-from typing import Any
 
-import numpy
 import torch
 from torch import Tensor, nn
 
@@ -110,13 +108,11 @@ class Stack:
     def forward(self, ids: Tensor, spans: Tensor, tables: Tensor, keep: Tensor) -> Tensor:
         """Logits [len(keep), vocab] after the flat tokens ``keep``; gone at the next call.
 
-        All int32: ``ids`` [tokens], ``spans`` [sequences, 4] of first flat token, first position,
-        count and first place in ``tables``, which holds the blocks of all sequences.
-        Raises IndexError for ids beyond the vocabulary.
+        Int64: ``ids`` [tokens] and ``keep``. Int32: ``spans`` [sequences, 4] of first flat token,
+        first position, count and first place in ``tables``, which holds the blocks of all
+        sequences. Raises IndexError for ids beyond the vocabulary.
         """
-        if _largest(ids) >= len(self._embedding):
-            raise IndexError(f"a token id is not within the {len(self._embedding)} of the model")
-        self._check(len(ids), spans, tables, keep)
+        assert ids.dtype == keep.dtype == torch.int64
         logits = self._room(len(keep))
         step = Step(
             ids=ids.data_ptr(),
@@ -128,19 +124,18 @@ class Stack:
             sequences=len(spans),
             kept=len(keep),
         )
+        self._check(step, len(tables))
         self.team.call(self._library.stack_forward, self._handle, ctypes.byref(step))
         return logits
 
-    def _check(self, tokens: int, spans: Tensor, tables: Tensor, keep: Tensor) -> None:
+    def _check(self, step: Step, places: int) -> None:
         """The library reads and writes wherever it is told to."""
         assert self.close.alive
-        firsts, starts, counts, places = spans.numpy().T
-        ends = starts + counts
-        assert (firsts + counts).max() <= tokens
-        assert ends.max() <= self._positions
-        assert (places + (ends - 1) // self._block_size).max() < len(tables)
-        assert _largest(tables) < self._blocks
-        assert not len(keep) or _largest(keep) < tokens
+        ids = self._embedding.shape[0]
+        if not self._library.step_knows(step, ids):
+            raise IndexError(f"a token id is not within the {ids} of the model")
+        limits = self._positions, self._block_size, places, self._blocks
+        assert self._library.step_fits(step, *limits)
 
     def _room(self, rows: int) -> Tensor:
         """Always the same memory: fresh pages cost more than what is written to them."""
@@ -174,11 +169,6 @@ class _LayerTensors:
             self._held[name] = norm_weight(norm, size, blueprint.epsilon)
         pointers = {name: None if t is None else t.data_ptr() for name, t in self._held.items()}
         self.weights = LayerWeights(**pointers, scale=layer.scale, window=layer.window)
-
-
-def _largest(values: Tensor) -> Any:
-    """Of int32, where those below 0 are larger than all others."""
-    return values.numpy().view(numpy.uint32).max()
 
 
 def _floats(parameter: nn.Parameter | Tensor | None) -> Tensor | None:
