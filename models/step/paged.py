@@ -102,7 +102,7 @@ class PagedModel:
             scoring = Scoring(parts, logits, step.logits[len(wanted) :], self._kernels)
         tokens = self._sampler.sample(logits, wanted)
         self._last.index_copy_(0, step.slots, tokens)
-        return DeviceTokens(tokens, scoring and scoring.scored(tokens))
+        return DeviceTokens(tokens, None if scoring is None else scoring.scored(tokens))
 
     @torch.inference_mode()
     def logits(self, span: Span, token_ids: abc.Sequence[int]) -> Tensor:
