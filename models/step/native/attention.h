@@ -35,8 +35,11 @@ struct Pages {
   void write(int position, int head, const float* key, const float* value) const {
     Stored* column = keys(position, head) + position % kLanes;
     Stored* row = values(position, head) + position % kLanes * head_dim;
-    for (int i = 0; i < head_dim; ++i) column[i * kLanes] = T::stored(key[i]);
-    for (int i = 0; i < head_dim; ++i) row[i] = T::stored(value[i]);
+    for (int i = 0; i < head_dim; i += kLanes) {
+      const auto keys = T::stored(load<Floats>(key + i));
+      for (int lane = 0; lane < kLanes; ++lane) column[(i + lane) * kLanes] = keys[lane];
+      store(row + i, T::stored(load<Floats>(value + i)));
+    }
   }
 };
 

@@ -68,13 +68,10 @@ inline void quantise_row(const float* x, int k, int8_t* bytes, float* scales, in
     for (int i = 0; i < kGroup; i += kLanes) {
       const Ints rounded = nearest(load<Floats>(part + i) * inverse);
       total += rounded;
-      for (int lane = 0; lane < kLanes; ++lane)
-        bytes[g * kGroup + i + lane] = static_cast<int8_t>(rounded[lane]);
+      store(bytes + g * kGroup + i, __builtin_convertvector(rounded, Bytes16));
     }
-    int32_t added = 0;
-    for (int lane = 0; lane < kLanes; ++lane) added += total[lane];
     scales[g] = most / 127.0f;
-    offsets[g] = -128 * added;
+    offsets[g] = -128 * sum(total);
   }
 }
 

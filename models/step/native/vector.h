@@ -14,6 +14,7 @@ constexpr int kLanes = 16;
 using Floats = float __attribute__((vector_size(64)));
 using Ints = int32_t __attribute__((vector_size(64)));
 using Half16 = uint16_t __attribute__((vector_size(32)));
+using Bytes16 = int8_t __attribute__((vector_size(16)));
 
 // The instructions that this was compiled for, as far as they matter here.
 inline const char* instructions() {
@@ -51,17 +52,34 @@ inline Ints as_ints(Floats value) { return (Ints)value; }
 inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
 inline Floats absolute(Floats a) { return as_floats(as_ints(a) & 0x7fffffff); }
 
+// Combines the two halves of N numbers, then theirs, until one is left.
+template <int N, class T, class Combine>
+inline T folded(const T* numbers, const Combine& combine) {
+  if constexpr (N == 1) {
+    return numbers[0];
+  } else {
+    T halves[N / 2];
+    for (int i = 0; i < N / 2; ++i) halves[i] = combine(numbers[i], numbers[i + N / 2]);
+    return folded<N / 2>(halves, combine);
+  }
+}
+
 inline float sum(Floats v) {
-  float total = 0;
-  for (int width = kLanes / 2; width; width /= 2)
-    for (int i = 0; i < width; ++i) v[i] += v[i + width];
-  return total + v[0];
+  float lanes[kLanes];
+  store(lanes, v);
+  return folded<kLanes>(lanes, [](float a, float b) { return a + b; });
+}
+
+inline int32_t sum(Ints v) {
+  int32_t lanes[kLanes];
+  store(lanes, v);
+  return folded<kLanes>(lanes, [](int32_t a, int32_t b) { return a + b; });
 }
 
 inline float largest(Floats v) {
-  for (int width = kLanes / 2; width; width /= 2)
-    for (int i = 0; i < width; ++i) v[i] = v[i] > v[i + width] ? v[i] : v[i + width];
-  return v[0];
+  float lanes[kLanes];
+  store(lanes, v);
+  return folded<kLanes>(lanes, [](float a, float b) { return a > b ? a : b; });
 }
 
 // Rounds to the nearest integer, |x| < 2^22.
@@ -94,7 +112,7 @@ inline Floats gelu_tanh(Floats x) {
 struct Float32 {
   using Stored = float;
   static Floats read(const float* from) { return load<Floats>(from); }
-  static float stored(float value) { return value; }
+  static Floats stored(Floats value) { return value; }
 };
 
 struct BFloat16 {
@@ -102,11 +120,11 @@ struct BFloat16 {
   static Floats read(const uint16_t* from) {
     return as_floats(__builtin_convertvector(load<Half16>(from), Ints) << 16);
   }
-  static uint16_t stored(float value) {  // to the nearest, ties to even
-    uint32_t bits;
-    std::memcpy(&bits, &value, sizeof bits);
-    if ((bits & 0x7fffffff) > 0x7f800000) return static_cast<uint16_t>(bits >> 16 | 0x40);
-    return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+  static Half16 stored(Floats value) {  // to the nearest, ties to even
+    const Ints bits = as_ints(value);
+    const Ints rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    const Ints no_number = bits >> 16 | 0x40;
+    return __builtin_convertvector(value == value ? rounded : no_number, Half16);
   }
 };
 
@@ -121,9 +139,18 @@ struct Float16 {
     return value;
 #endif
   }
-  static uint16_t stored(float value) {
-    const float bounded = value > 65504 ? 65504 : value < -65504 ? -65504 : value;
-    const auto half = static_cast<_Float16>(bounded);
-    return load<uint16_t>(&half);
+  static Half16 stored(Floats value) {
+    const Floats most = floats(65504);
+    const Floats bounded = value > most ? most : value < -most ? -most : value;
+#if defined(__AVX512F__)
+    return (Half16)_mm512_cvtps_ph((__m512)bounded, _MM_FROUND_TO_NEAREST_INT);
+#else
+    Half16 halves;
+    for (int i = 0; i < kLanes; ++i) {
+      const auto half = static_cast<_Float16>(bounded[i]);
+      halves[i] = load<uint16_t>(&half);
+    }
+    return halves;
+#endif
   }
 };
