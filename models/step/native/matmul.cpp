@@ -68,6 +68,6 @@ Matrix pack(Team& team, const float* const* rows, int n, int k, const float* bia
   const auto pack_panel = w.format == Format::kInt8      ? pack_int8
                           : w.format == Format::kBFloat16 ? pack_bfloat16
                                                           : pack_float32;
-  team.run([&] { team.share(w.panels(), 1, [&](int panel) { pack_panel(w, panel, rows); }); });
+  team.run([&] { team.share(w.panels(), [&](int panel) { pack_panel(w, panel, rows); }); });
   return w;
 }

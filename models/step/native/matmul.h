@@ -192,10 +192,10 @@ void tiles(const Matrix& w, int panel, const Rows& x, int row, int count, const 
 // Within team.run: `write(row, panel, low, high)` gets the 32 outputs of each panel and row.
 template <class Write>
 void matmul(Team& team, const Matrix& w, const Rows& x, int rows, const Write& write) {
-  constexpr int kBlock = 8 * kTile;  // rows that one member takes of a panel
-  const int blocks = (rows + kBlock - 1) / kBlock;
-  team.share(w.panels() * blocks, 1, [&](int item) {
-    const int panel = item / blocks, row = item % blocks * kBlock;
+  constexpr int kBlock = 8 * kTile;  // rows that stay in a core's cache while panels pass
+  const int panels = w.panels(), blocks = (rows + kBlock - 1) / kBlock;
+  team.share(panels * blocks, [&](int item) {
+    const int panel = item % panels, row = item / panels * kBlock;
     const int count = std::min(kBlock, rows - row);
     if (w.format == Format::kInt8)
       tiles<true, kByteTile>(w, panel, x, row, count, write);

@@ -161,7 +161,7 @@ void Stack::quantise(Buffer& buffer, int row) {
 }
 
 void Stack::quantise_all(Buffer& buffer, int rows) {
-  if (shape_.int8) team_.share(rows, 1, [&](int row) { quantise(buffer, row); });
+  if (shape_.int8) team_.share(rows, [&](int row) { quantise(buffer, row); });
 }
 
 void Stack::normalise(const std::vector<float>& weight, int row, const float* from) {
@@ -253,17 +253,17 @@ void Stack::run_layer(Layer& layer, const Step& step) {
     else work(Float16{});
   };
 
-  team_.share(step.tokens, 1, [&](int row) { normalise(layer.norm, row, x_.row(row)); });
+  team_.share(step.tokens, [&](int row) { normalise(layer.norm, row, x_.row(row)); });
   matmul(team_, layer.qkv, rows_of(normed_), step.tokens, into(qkv_));
   in_format([&](auto format) {
     using T = decltype(format);
-    team_.share(step.tokens, 1, [&](int row) { place<T>(layer, step, row); });
+    team_.share(step.tokens, [&](int row) { place<T>(layer, step, row); });
     const int works = static_cast<int>(works_.size());
-    team_.share(works, 1, [&](int i) { attend_to<T>(layer, step, works_[i]); });
+    team_.share(works, [&](int i) { attend_to<T>(layer, step, works_[i]); });
   });
   quantise_all(mixed_, step.tokens);
   matmul(team_, layer.o, rows_of(mixed_), step.tokens, onto(x_));
-  team_.share(step.tokens, 1, [&](int row) { normalise(layer.inner_norm, row, x_.row(row)); });
+  team_.share(step.tokens, [&](int row) { normalise(layer.inner_norm, row, x_.row(row)); });
   matmul(team_, layer.gate_up, rows_of(normed_), step.tokens, gated);
   quantise_all(inner_, step.tokens);
   matmul(team_, layer.down, rows_of(inner_), step.tokens, onto(x_));
@@ -278,9 +278,9 @@ void Stack::forward(const Step& step) {
     std::memcpy(to, both, sizeof(float) * std::min(kPanel, shape_.vocab - panel * kPanel));
   };
   team_.run([&] {
-    team_.share(step.tokens, 1, [&](int row) { embed(row, step.ids[row]); });
+    team_.share(step.tokens, [&](int row) { embed(row, step.ids[row]); });
     for (Layer& layer : layers_) run_layer(layer, step);
-    team_.share(step.kept, 1, [&](int i) { normalise(norm_, i, x_.row(step.keep[i])); });
+    team_.share(step.kept, [&](int i) { normalise(norm_, i, x_.row(step.keep[i])); });
     matmul(team_, head_, rows_of(normed_), step.kept, logits);
   });
 }

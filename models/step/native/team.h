@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <thread>
 #include <vector>
@@ -12,7 +13,7 @@
 
 class Team {
  public:
-  explicit Team(int size) : size_(size) {
+  explicit Team(int size) : size_(size), parts_(size) {
     for (int member = 1; member < size; ++member)
       threads_.emplace_back([this, member] {
         member_ = member;
@@ -40,13 +41,26 @@ class Team {
     barrier();
   }
 
-  // Within `run`, by every member: each index below `count` goes to one of them, whoever is
-  // free, in runs of `grain`; returns when all are done.
+  // Within `run`, by every member: each index below `count` goes to one of them; returns when all
+  // are done. A member goes through a part of its own, so that it reads memory in one stream, and
+  // then helps the others with theirs.
   template <class Work>
-  void share(int count, int grain, const Work& work) {
-    for (int first; (first = next_.fetch_add(grain, std::memory_order_relaxed)) < count;)
-      for (int i = first; i < first + grain && i < count; ++i) work(i);
+  void share(int count, const Work& work) {
+    for (int other = 0; other < size_; ++other) {
+      const int owner = (member_ + other) % size_, first = begin(count, owner);
+      const int mine = begin(count, owner + 1) - first;
+      std::atomic<int>& taken = parts_[owner].taken;
+      while (taken.load(std::memory_order_relaxed) < mine) {
+        const int i = taken.fetch_add(1, std::memory_order_relaxed);
+        if (i < mine) work(first + i);
+      }
+    }
     barrier();
+  }
+
+  // The first index of a member's own part; of a part that is not there, where it would be.
+  int begin(int count, int member) const {
+    return static_cast<int>(static_cast<int64_t>(count) * member / size_);
   }
 
   // Outside `run`: each index below `count` goes to whoever is free. Waits for no member that wakes
@@ -79,7 +93,7 @@ class Team {
     const unsigned now = passed_.load(std::memory_order_relaxed);
     if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size_) {
       arrived_.store(0, std::memory_order_relaxed);
-      next_.store(0, std::memory_order_relaxed);
+      for (Part& part : parts_) part.taken.store(0, std::memory_order_relaxed);
       passed_.store(now + 1, std::memory_order_release);
       return;
     }
@@ -118,8 +132,14 @@ class Team {
     busy_.fetch_sub(1);
   }
 
+  // Of what is shared now: how much of a member's own part is taken.
+  struct alignas(64) Part {
+    std::atomic<int> taken{0};
+  };
+
   static inline thread_local int member_ = 0;
   const int size_;
+  std::vector<Part> parts_;
   std::vector<std::thread> threads_;
   const std::function<void()>* task_ = nullptr;
   const std::function<void(int)>* listed_ = nullptr;
