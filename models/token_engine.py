@@ -310,8 +310,10 @@ class _Answer:
         """What is ready; all tokens of a choice as one item."""
         if self._held:
             return [item for item in self._ready if isinstance(item, Exception)]
-        merged: dict[int, Tokens] = {}
         ready, self._ready = self._ready, deque()
+        if len(ready) == 1:
+            return [*ready]
+        merged: dict[int, Tokens] = {}
         for item in ready:
             if isinstance(item, Exception):
                 return [*merged.values(), item]

@@ -174,11 +174,11 @@ class Scheduler:
         draft: tuple[int, ...] = (),
     ) -> Chunk:
         assert sequence.slot is not None
-        start = sequence.computed
-        end = min(sequence.length, start + budget)
+        start, length = sequence.computed, sequence.length
+        end = min(length, start + budget)
         known = tuple(sequence.tokens[start:end])
         sequence.computed = end
-        samples = end == sequence.length
+        samples = end == length
         constraint = sequence.constraint if samples else None
         sequence.pending += samples
         sequence.drafted = bool(draft)

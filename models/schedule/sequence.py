@@ -96,7 +96,8 @@ class Sequence:
     @property
     def decodes(self) -> bool:
         """Whether all but its last token is computed."""
-        return self.length - self.computed == 1 and self.length > self.prompt_length
+        length = len(self.tokens) + self.pending
+        return length - self.computed == 1 and length > self.prompt_length
 
     @property
     def ready(self) -> bool:
