@@ -50,13 +50,18 @@ struct Query {
   int first, end;
 };
 
+// With few queries memory is slower than the core: while keys are scored it brings the values that
+// follow them, which are read once all are scored.
 template <class T, int R, int N>
 inline void score(const Query* queries, const typename T::Stored* const* tiles, int head_dim,
                   float* scores, int stride) {
   Floats sums[R][N] = {};
   for (int i = 0; i < head_dim; ++i) {
     Floats keys[N];
-    for (int n = 0; n < N; ++n) keys[n] = T::read(tiles[n] + i * kLanes);
+    for (int n = 0; n < N; ++n) {
+      keys[n] = T::read(tiles[n] + i * kLanes);
+      if constexpr (R < kQueries) __builtin_prefetch(tiles[n] + (head_dim + i) * kLanes, 0, 2);
+    }
 #pragma GCC unroll 12
     for (int r = 0; r < R; ++r)
 #pragma GCC unroll 2
