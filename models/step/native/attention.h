@@ -1,6 +1,6 @@
 // Attention over blocks of keys and values, for single new tokens and long chunks alike.
 //
-// A block is made of tiles of 16 positions. Of each tile and head the keys lie transposed,
+// A block has tiles of 16 positions for each layer. Of each tile and head the keys lie transposed,
 // [head_dim][16], so that 16 scores are summed side by side; the values follow as [16][head_dim].
 // Each query goes over its keys in one order, so it does not matter what shares its step or chunk.
 #pragma once
@@ -15,20 +15,19 @@ constexpr int kQueries = 6;  // that read a tile together
 constexpr int kQueries = 2;
 #endif
 
-// One layer's pool, seen through one sequence's block table.
+// One layer's part of each block, seen through one sequence's block table.
 template <class T>
 struct Pages {
   using Stored = typename T::Stored;
-  Stored* pool;
+  Stored* first;      // of block 0
+  size_t block_tiles;  // of all layers: from one block to the next
   const int32_t* table;
   int block_size, kv_heads, head_dim;
 
   size_t half() const { return static_cast<size_t>(kLanes) * head_dim; }
   Stored* keys(int position, int head) const {
-    const int block = table[position / block_size];
-    const size_t first = static_cast<size_t>(block) * (block_size / kLanes);
-    const size_t tile = first + position % block_size / kLanes;
-    return pool + (tile * kv_heads + head) * 2 * half();
+    const size_t tile = table[position / block_size] * block_tiles + position % block_size / kLanes;
+    return first + (tile * kv_heads + head) * 2 * half();
   }
   Stored* values(int position, int head) const { return keys(position, head) + half(); }
 

@@ -3,6 +3,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <new>
@@ -30,11 +31,24 @@ class Memory {
     if (place_) munmap(place_, size_);
   }
 
+  size_t size() const { return place_ ? size_ - kPage : 0; }
+
+  // Takes pages for the part that begins `at` bytes; what is written there stays. Whether it could.
+  bool populate(size_t at) const {
+#if defined(MADV_POPULATE_WRITE)
+    const size_t bytes = std::min(kPage, size() - at);
+    return madvise(reinterpret_cast<void*>(start_ + at), bytes, MADV_POPULATE_WRITE) == 0;
+#else
+    return false;
+#endif
+  }
+
   template <class T>
   T* as() const { return reinterpret_cast<T*>(start_); }
 
- private:
   static constexpr size_t kPage = 2 << 20;
+
+ private:
   void* place_ = nullptr;
   size_t size_ = 0;
   uintptr_t start_ = 0;

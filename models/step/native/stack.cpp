@@ -89,8 +89,10 @@ void Stack::set_head(const float* norm, const float* weight, const float* bias) 
 
 void Stack::allocate(int blocks) {
   const size_t tokens = static_cast<size_t>(blocks) * shape_.block_size;
-  const size_t numbers = tokens * shape_.kv_heads * shape_.head_dim * 2;
-  for (Layer& layer : layers_) layer.pool = Memory(numbers * (shape_.kv_format == 0 ? 4 : 2));
+  const size_t numbers = tokens * shape_.layers * shape_.kv_heads * shape_.head_dim * 2;
+  prefault_.reset();
+  pool_ = Memory(numbers * (shape_.kv_format == 0 ? 4 : 2));
+  prefault_ = std::make_unique<Prefault>(pool_);
 }
 
 size_t Stack::weight_bytes() const {
@@ -190,7 +192,10 @@ void Stack::rotate(float* head, const float* norm, int position, float scale) co
 
 template <class T>
 Pages<T> Stack::pages_of(const Layer& layer, const Step& step, const Span& span) const {
-  return {layer.pool.as<typename T::Stored>(), step.tables + span.table, shape_.block_size,
+  const size_t tiles = shape_.block_size / kLanes;
+  const size_t tile = static_cast<size_t>(shape_.kv_heads) * shape_.head_dim * kLanes * 2;
+  auto* first = pool_.as<typename T::Stored>() + (&layer - layers_.data()) * tiles * tile;
+  return {first, shape_.layers * tiles, step.tables + span.table, shape_.block_size,
           shape_.kv_heads, shape_.head_dim};
 }
 
@@ -270,6 +275,7 @@ void Stack::run_layer(Layer& layer, const Step& step) {
 }
 
 void Stack::forward(const Step& step) {
+  const Prefault::Pause pause(*prefault_);
   reserve(std::max(step.tokens, step.kept));
   plan(step);
   const auto logits = [&](int row, int panel, Floats low, Floats high) {

@@ -3,10 +3,12 @@
 // x += o(attention(rope(qkv(norm(x))))); x += down(act(gate(norm(x))) * up(norm(x))); the head.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "attention.h"
 #include "matmul.h"
+#include "prefault.h"
 
 extern "C" {
 
@@ -49,7 +51,6 @@ struct Layer {
   std::vector<float> norm, inner_norm, q_norm, k_norm;
   float scale;
   int window;
-  Memory pool;
 };
 
 class Stack {
@@ -106,4 +107,6 @@ class Stack {
   std::vector<int> span_of_;  // by flat token
   std::vector<Work> works_;
   std::vector<std::vector<float>> scores_;  // by member of the team
+  Memory pool_;                             // of blocks, each with all layers
+  std::unique_ptr<Prefault> prefault_;      // ends before the pool does
 };
