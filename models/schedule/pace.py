@@ -8,8 +8,8 @@ LEAST_TOKENS = 16  # of prompts in every step, however long it takes
 FIRST_TOKENS = 128  # beside those who decode, before anything is known
 DRAFT_SHARE = 0.5  # of what decoding takes goes to drafts at most
 LEAST_SHARE = 0.5  # of what decoding takes goes to prompts, however long that is
-AUTO_FACTOR = 4.0  # times what decoding alone takes, within:
-AUTO_SECONDS = (0.05, 0.2)
+AUTO_TOKENS = 512  # of prompts fill a step well; the time for them, within:
+AUTO_SECONDS = (0.05, 0.17)
 
 
 class Pace:
@@ -21,10 +21,10 @@ class Pace:
 
     def target(self, rows: int) -> float:
         """Seconds of a step in which ``rows`` sequences decode and others read their prompts."""
-        alone = self.time.predict(Load(rows))
         low, high = AUTO_SECONDS
-        wish = min(max(AUTO_FACTOR * alone, low), high) if self._step_s is None else self._step_s
-        return max(wish, alone * (1 + LEAST_SHARE))
+        filled = self.time.predict(Load(rows, AUTO_TOKENS))
+        wish = min(max(filled, low), high) if self._step_s is None else self._step_s
+        return max(wish, self.time.predict(Load(rows)) * (1 + LEAST_SHARE))
 
     def drafts(self, rows: int) -> int:
         """Drafted tokens worth verifying in a step in which ``rows`` sequences decode."""

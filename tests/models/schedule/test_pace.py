@@ -52,12 +52,14 @@ def test_steps_take_as_long_as_asked(
 
 def test_by_default_steps_follow_the_machine() -> None:
     slow, fast = Simulated(), Simulated(0.002, 0.0001, 0.00002, 0.0)
-    for machine in (slow, fast):
+    between = Simulated(0.02, 0.001, 0.0001, 0.0)
+    for machine in (slow, fast, between):
         streams(machine, 8)
         machine.arrive(2000)
         machine.arrive(2000)
         machine.run(20)
-    assert statistics.median(mixed(slow)) == pytest.approx(4 * 0.052, rel=0.25)
+    assert statistics.median(mixed(slow)) == pytest.approx(0.17, rel=0.15)
+    assert statistics.median(mixed(between)) == pytest.approx(0.028 + 0.0512, rel=0.15)
     assert statistics.median(mixed(fast)) < 0.06
 
 
