@@ -1,5 +1,7 @@
 #include "stack.h"
 
+#include <numeric>
+
 #include "guard.h"
 
 namespace {
@@ -116,20 +118,33 @@ void Stack::reserve(int rows) {
   }
 }
 
-// Which span each token is of, and the attention's work: at most kQueries queries of a key head.
+// Shares out the attention: at most kQueries queries of a sequence and key head at a time.
+void Stack::divide(Part& part) {
+  part.works.clear();
+  const int shared = shape_.heads / shape_.kv_heads, rows = static_cast<int>(part.rows.size());
+  for (int first = 0, end; first < rows; first = end) {
+    const int span = span_of_[part.rows[first]];
+    for (end = first + 1; end < rows && span_of_[part.rows[end]] == span;) ++end;
+    for (int head = 0; head < shape_.kv_heads; ++head)
+      for (int query = first * shared; query < end * shared; query += kQueries)
+        part.works.push_back({span, head, query, std::min(kQueries, end * shared - query)});
+  }
+}
+
+// Which span each token is of, and which rows are computed to the end.
 void Stack::plan(const Step& step) {
   span_of_.resize(step.tokens);
-  works_.clear();
-  const int shared = shape_.heads / shape_.kv_heads;
   int longest = 0;
   for (int s = 0; s < step.sequences; ++s) {
     const Span& span = step.spans[s];
     longest = std::max(longest, span.start + span.count);
     std::fill_n(span_of_.begin() + span.flat, span.count, s);
-    for (int head = 0; head < shape_.kv_heads; ++head)
-      for (int row = 0; row < span.count * shared; row += kQueries)
-        works_.push_back({s, head, row});
   }
+  all_.rows.resize(step.tokens);
+  std::iota(all_.rows.begin(), all_.rows.end(), 0);
+  divide(all_);
+  kept_.rows.assign(step.keep, step.keep + step.kept);
+  divide(kept_);
   scores_.resize(team_.size());
   const size_t room = static_cast<size_t>(kQueries) * round_up(longest + kLanes, kLanes);
   for (auto& scores : scores_)
@@ -219,35 +234,30 @@ void Stack::place(const Layer& layer, const Step& step, int row) {
 }
 
 template <class T>
-void Stack::attend_to(const Layer& layer, const Step& step, const Work& work) {
+void Stack::attend_to(const Layer& layer, const Step& step, const Part& part, const Work& work) {
   const Span& span = step.spans[work.span];
   const int dim = shape_.head_dim, shared = shape_.heads / shape_.kv_heads;
-  const int count = std::min(kQueries, span.count * shared - work.row);
   Query queries[kQueries];
-  for (int i = 0; i < count; ++i) {
-    const int token = (work.row + i) / shared, head = work.head * shared + (work.row + i) % shared;
-    const int end = span.start + token + 1;
+  for (int i = 0; i < work.count; ++i) {
+    const int to = (work.query + i) / shared, head = work.head * shared + (work.query + i) % shared;
+    const int row = part.rows[to], end = span.start + row - span.flat + 1;
     const int first = layer.window ? std::max(0, end - layer.window) : 0;
-    const int row = span.flat + token;
-    queries[i] = {qkv_.row(row) + head * dim, mixed_.row(row) + head * dim, first, end};
+    queries[i] = {qkv_.row(row) + head * dim, mixed_.row(to) + head * dim, first, end};
   }
   const Pages<T> pages = pages_of<T>(layer, step, span);
-  attend(pages, work.head, queries, count, scores_[Team::member()].data());
+  attend(pages, work.head, queries, work.count, scores_[Team::member()].data());
 }
 
-void Stack::run_layer(Layer& layer, const Step& step) {
-  const auto into = [](Buffer& buffer) {
-    return [&buffer](int row, int panel, Floats low, Floats high) {
-      store(buffer.row(row) + panel * kPanel, low);
-      store(buffer.row(row) + panel * kPanel + kLanes, high);
-    };
+// All rows leave their keys and values; those of `part` go on.
+void Stack::run_layer(Layer& layer, const Step& step, const Part& part) {
+  const auto into_qkv = [this](int row, int panel, Floats low, Floats high) {
+    store(qkv_.row(row) + panel * kPanel, low);
+    store(qkv_.row(row) + panel * kPanel + kLanes, high);
   };
-  const auto onto = [](Buffer& buffer) {
-    return [&buffer](int row, int panel, Floats low, Floats high) {
-      float* to = buffer.row(row) + panel * kPanel;
-      store(to, load<Floats>(to) + low);
-      store(to + kLanes, load<Floats>(to + kLanes) + high);
-    };
+  const auto onto_x = [&](int row, int panel, Floats low, Floats high) {
+    float* to = x_.row(part.rows[row]) + panel * kPanel;
+    store(to, load<Floats>(to) + low);
+    store(to + kLanes, load<Floats>(to + kLanes) + high);
   };
   const auto gated = [this](int row, int panel, Floats gate, Floats up) {
     store(inner_.row(row) + panel * kLanes, (shape_.gelu ? gelu_tanh(gate) : silu(gate)) * up);
@@ -259,19 +269,20 @@ void Stack::run_layer(Layer& layer, const Step& step) {
   };
 
   team_.share(step.tokens, [&](int row) { normalise(layer.norm, row, x_.row(row)); });
-  matmul(team_, layer.qkv, rows_of(normed_), step.tokens, into(qkv_));
+  matmul(team_, layer.qkv, rows_of(normed_), step.tokens, into_qkv);
   in_format([&](auto format) {
     using T = decltype(format);
     team_.share(step.tokens, [&](int row) { place<T>(layer, step, row); });
-    const int works = static_cast<int>(works_.size());
-    team_.share(works, [&](int i) { attend_to<T>(layer, step, works_[i]); });
+    const int works = static_cast<int>(part.works.size());
+    team_.share(works, [&](int i) { attend_to<T>(layer, step, part, part.works[i]); });
   });
-  quantise_all(mixed_, step.tokens);
-  matmul(team_, layer.o, rows_of(mixed_), step.tokens, onto(x_));
-  team_.share(step.tokens, [&](int row) { normalise(layer.inner_norm, row, x_.row(row)); });
-  matmul(team_, layer.gate_up, rows_of(normed_), step.tokens, gated);
-  quantise_all(inner_, step.tokens);
-  matmul(team_, layer.down, rows_of(inner_), step.tokens, onto(x_));
+  const int rows = static_cast<int>(part.rows.size());
+  quantise_all(mixed_, rows);
+  matmul(team_, layer.o, rows_of(mixed_), rows, onto_x);
+  team_.share(rows, [&](int i) { normalise(layer.inner_norm, i, x_.row(part.rows[i])); });
+  matmul(team_, layer.gate_up, rows_of(normed_), rows, gated);
+  quantise_all(inner_, rows);
+  matmul(team_, layer.down, rows_of(inner_), rows, onto_x);
 }
 
 void Stack::forward(const Step& step) {
@@ -285,7 +296,7 @@ void Stack::forward(const Step& step) {
   };
   team_.run([&] {
     team_.share(step.tokens, [&](int row) { embed(row, step.ids[row]); });
-    for (Layer& layer : layers_) run_layer(layer, step);
+    for (Layer& layer : layers_) run_layer(layer, step, &layer == &layers_.back() ? kept_ : all_);
     team_.share(step.kept, [&](int i) { normalise(norm_, i, x_.row(step.keep[i])); });
     matmul(team_, head_, rows_of(normed_), step.kept, logits);
   });

@@ -40,7 +40,7 @@ struct Step {
   const int64_t* ids;
   const Span* spans;
   const int32_t* tables;
-  const int64_t* keep;  // flat tokens whose logits are wanted
+  const int64_t* keep;  // flat tokens whose logits are wanted, each once
   float* logits;        // [kept, vocab]
   int32_t tokens, sequences, kept;
 };
@@ -67,8 +67,13 @@ class Stack {
   size_t weight_bytes() const;
 
  private:
-  struct Work {
-    int span, head, row;
+  struct Work {  // queries of a part in the order of its rows, each row's heads of one key head
+    int span, head, query, count;
+  };
+  // Rows of x, by flat token, and the attention of their queries.
+  struct Part {
+    std::vector<int> rows;
+    std::vector<Work> works;
   };
   // Floats of a row, and the same in 8 bit where the weights are.
   struct Buffer {
@@ -82,19 +87,20 @@ class Stack {
 
   void embed(int row, int32_t id);
   void reserve(int rows);
+  void divide(Part& part);
   void plan(const Step& step);
   void normalise(const std::vector<float>& weight, int row, const float* from);
   void quantise(Buffer& buffer, int row);
   void quantise_all(Buffer& buffer, int rows);
   Rows rows_of(const Buffer& buffer) const;
-  void run_layer(Layer& layer, const Step& step);
+  void run_layer(Layer& layer, const Step& step, const Part& part);
   void rotate(float* head, const float* norm, int position, float scale) const;
   template <class T>
   Pages<T> pages_of(const Layer& layer, const Step& step, const Span& span) const;
   template <class T>
   void place(const Layer& layer, const Step& step, int row);
   template <class T>
-  void attend_to(const Layer& layer, const Step& step, const Work& work);
+  void attend_to(const Layer& layer, const Step& step, const Part& part, const Work& work);
 
   Shape shape_;
   Team& team_;
@@ -105,7 +111,7 @@ class Stack {
   Matrix head_;
   Buffer x_, normed_, qkv_, mixed_, inner_;
   std::vector<int> span_of_;  // by flat token
-  std::vector<Work> works_;
+  Part all_, kept_;           // after the last layer's keys only the kept rows matter
   std::vector<std::vector<float>> scores_;  // by member of the team
   Memory pool_;                             // of blocks, each with all layers
   std::unique_ptr<Prefault> prefault_;      // ends before the pool does

@@ -61,11 +61,16 @@ def forward_of(model: PreTrainedModel, **changes: Any) -> NativeForward:
     return NativeForward(stack_of(model, **changes), BLOCK)
 
 
-def logits_of(forward: NativeForward, *chunks: tuple[int, list[int], tuple[int, ...]]) -> Tensor:
-    """All logits of one step over (start, ids, blocks)."""
+def logits_of(
+    forward: NativeForward,
+    *chunks: tuple[int, list[int], tuple[int, ...]],
+    keep: list[int] | None = None,
+) -> Tensor:
+    """Logits of one step over (start, ids, blocks): all, or those after the tokens ``keep``."""
     layout = forward.layout([ProbeSpan(start, len(ids), blocks) for start, ids, blocks in chunks])
     ids = torch.tensor([id for _, ids, _ in chunks for id in ids])
-    return forward(layout, ids, torch.arange(layout.tokens)).clone()
+    kept = torch.arange(layout.tokens) if keep is None else torch.tensor(keep, dtype=torch.int64)
+    return forward(layout, ids, kept).clone()
 
 
 def prompt(length: int, seed: int = 0) -> list[int]:
@@ -120,6 +125,15 @@ def test_a_row_is_the_same_to_the_bit_whatever_it_shares_a_step_with(
         beside = [(0, prompt(neighbours, 1), theirs)] if neighbours else []
         parts.append(logits_of(forward, *beside, chunk)[neighbours:])
     assert torch.equal(torch.cat(parts), whole)
+
+
+@pytest.mark.parametrize("int8", [False, True])
+def test_a_row_is_the_same_to_the_bit_whichever_rows_are_kept(int8: bool) -> None:
+    forward = forward_of(tiny("llama", **FITTING), int8=int8)
+    chunks = ((0, prompt(37), (3, 9, 1)), (0, prompt(1, 1), (2,)), (0, prompt(20, 2), (4, 6)))
+    whole = logits_of(forward, *chunks)
+    for keep in ([], [36], [57], [36, 37, 57], [0, 3, 4, 5, 36, 40, 41, 57]):
+        assert torch.equal(logits_of(forward, *chunks, keep=keep), whole[keep])
 
 
 def test_what_a_block_held_before_does_not_matter() -> None:
