@@ -2,7 +2,8 @@
 
 ``python -m tests.bench.endurance --minutes 60`` starts our server, asks it for answers of all
 lengths without a pause, breaks some of them off, and prints a Markdown table of its processes'
-memory. It fails if an answer is not whole, or if KV blocks are still held when all is over.
+memory. It fails if an answer is not whole or does not end, or if KV blocks are still held when all
+is over.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from tests.bench.sse import Stream
 LONGEST_PROMPT, LONGEST_ANSWER = 512, 256  # tokens
 BROKEN_OFF = 0.2  # of all answers
 PATIENCE_S = 2.0  # after which one of those is broken off at the latest
+LATE_S = 300.0  # after which an answer is taken never to end
 HELD = re.compile(r"^\w*kv_blocks_used\{.*\} ([\d.]+)$", re.MULTILINE)
 
 Memory = Mapping[str, float]  # MiB of all processes of a kind
@@ -47,8 +49,10 @@ class Load:
     errors: list[str] = field(default_factory=list)
 
 
-async def client(ask: Ask, source: Prompts, chance: random.Random, load: Load) -> None:
-    """Asks again and again until it is cancelled."""
+async def client(
+    ask: Ask, source: Prompts, chance: random.Random, load: Load, late_s: float = LATE_S
+) -> None:
+    """Asks again and again until it is cancelled. Raises TimeoutError for what does not end."""
     while True:
         text = source.text(chance.randint(8, LONGEST_PROMPT), chance.random())
         tokens, stream = chance.randint(1, LONGEST_ANSWER), Stream()
@@ -58,7 +62,8 @@ async def client(ask: Ask, source: Prompts, chance: random.Random, load: Load) -
                     await ask(text, tokens, stream)
             load.broken_off += 1
             continue
-        await ask(text, tokens, stream)
+        async with asyncio.timeout(late_s):
+            await ask(text, tokens, stream)
         load.whole += 1
         if stream.error or stream.tokens != tokens:
             load.errors.append(stream.error or f"{stream.tokens} tokens of {tokens}")
@@ -73,7 +78,10 @@ def memory_of(pids: Sequence[int], kinds: Kinds) -> Memory:
 
 
 async def endure(server: Running, clients: int, minutes: float, every_s: float) -> list[Memory]:
-    """The memory at each ``every_s`` of so many minutes. Raises RuntimeError for a bad answer."""
+    """The memory at each ``every_s`` of so many minutes.
+
+    Raises RuntimeError for a bad answer, and what a client raises.
+    """
     load, source = Load(), prompts(default_model()["source"])
     ask = over_http(server.endpoint)
     tasks = [
@@ -81,7 +89,9 @@ async def endure(server: Running, clients: int, minutes: float, every_s: float) 
     ]
     samples = []
     for _ in range(max(1, round(minutes * 60 / every_s))):
-        await asyncio.wait(tasks, timeout=every_s, return_when=asyncio.FIRST_EXCEPTION)
+        ended, _ = await asyncio.wait(tasks, timeout=every_s, return_when=asyncio.FIRST_EXCEPTION)
+        for task in ended:
+            task.result()
         samples.append(memory_of(marked(server.mark), server.server.kinds))
         print(f"{load.whole} answers, {load.broken_off} broken off", file=sys.stderr, flush=True)
         if load.errors:
@@ -93,11 +103,17 @@ async def endure(server: Running, clients: int, minutes: float, every_s: float) 
 
 
 def blocks_held(url: str, patience_s: float = 10.0) -> float:
-    """How many KV blocks running sequences hold, once none does or after so long."""
+    """How many KV blocks running sequences hold, once none does or after so long.
+
+    Raises RuntimeError if the metrics do not tell.
+    """
     until = time.monotonic() + patience_s
     while True:
         with urlopen(f"{url}/metrics", timeout=patience_s) as answer:
-            held = sum(map(float, HELD.findall(answer.read().decode())))
+            told = HELD.findall(answer.read().decode())
+        if not told:
+            raise RuntimeError("the metrics tell of no KV blocks")
+        held = sum(map(float, told))
         if not held or time.monotonic() > until:
             return held
         time.sleep(0.5)

@@ -3,10 +3,13 @@ from __future__ import annotations
 import asyncio
 import random
 
+import pytest
+
 from models.mock import MockEngine
 from tests.bench.client import Endpoint, over_http
-from tests.bench.endurance import HELD, Load, client, table
+from tests.bench.endurance import HELD, Load, blocks_held, client, table
 from tests.bench.prompts import Prompts
+from tests.bench.sse import Stream
 from tests.deployments.serving import listening, make_app
 
 
@@ -34,6 +37,23 @@ async def test_some_answers_are_broken_off_and_all_others_are_whole() -> None:
 async def test_an_answer_that_is_not_whole_is_told() -> None:
     load = await _loaded(MockEngine("mock", failure="failed", fail_after=2))
     assert load.errors
+
+
+async def test_an_answer_that_does_not_end_is_told() -> None:
+    async def ask(prompt: str, tokens: int, stream: Stream) -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(TimeoutError):
+        await client(ask, Prompts.of_words(), random.Random(1), Load(), late_s=0.01)
+
+
+def test_metrics_that_do_not_tell_are_no_proof() -> None:
+    """A mock engine has no replica that could tell of its blocks."""
+    with (
+        listening(make_app(MockEngine("mock"))) as url,
+        pytest.raises(RuntimeError, match="no KV blocks"),
+    ):
+        blocks_held(url)
 
 
 def test_the_table_has_medians_of_each_sixth() -> None:
