@@ -22,6 +22,9 @@ from models.text.pipeline import TextPipeline
 
 OWN = "tests.graph.own_models"
 ROOT = Path(__file__).parents[2]
+QUICKER = {
+    "RAY_metrics_report_interval_ms": "10000"
+}  # what is tested of Ray's metrics waits for it
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGraph]:
         tempfile.TemporaryDirectory(prefix="ray") as folder,  # a socket's path must be short
         pytest.MonkeyPatch.context() as environment,
     ):
-        for name, value in CLUSTER_ENVIRONMENT.items():
+        for name, value in (CLUSTER_ENVIRONMENT | QUICKER).items():
             environment.setenv(name, value)
         ray.init(
             address="local",
