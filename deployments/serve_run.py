@@ -30,7 +30,7 @@ FAILED = re.compile(
 # Read by Serve's own processes when they start. Answers reach the proxy by lines, and its calls go
 # by gRPC, which must take whole answers of any size; it routes on the loop that serves. The rest
 # lets idle processes sleep longer: by default they take a tenth of a core. The log monitor's two
-# let it look for new files at times, not always.
+# let it look for new files at times, not always. Ray then tells its dashboard of no tasks.
 CLUSTER_ENVIRONMENT = {
     "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "deployments.lines.proxy:middlewares",
     "RAY_SERVE_PROXY_USE_GRPC": "1",
