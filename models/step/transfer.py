@@ -30,7 +30,7 @@ def to_device(values: Numbers, device: torch.device, dtype: torch.dtype = torch.
 
 
 def on_host(values: Numbers, dtype: torch.dtype = torch.int64) -> Tensor:
-    """By way of numpy, which reads a list in a fifth of the time that torch takes."""
+    """The same on the host, by way of numpy: it reads a list in a fifth of torch's time."""
     return torch.from_numpy(numpy.array(values, NUMPY[dtype]))
 
 
