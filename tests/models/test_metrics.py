@@ -4,7 +4,7 @@ from prometheus_client import generate_latest
 
 from models.events import FinishReason
 from models.metric_table import METRICS, Kind, Metric
-from models.metrics import LlmMetrics
+from models.metrics import BURST, LlmMetrics
 
 NAMES = {
     "stepserve_time_to_first_token_seconds",
@@ -139,6 +139,31 @@ def test_further_sinks_see_the_same() -> None:
     assert ("stepserve_requests_finished_total", 1, "stop") in sink.seen
     assert ("stepserve_requests_running", 1, "") in sink.seen
     assert ("stepserve_time_to_first_token_seconds", 0.5, "") in sink.seen
+
+
+def test_sinks_hear_of_steps_by_themselves_once_there_is_a_burst() -> None:
+    sink = ListSink()
+    metrics = LlmMetrics("model", [sink])
+    for _ in range(BURST):
+        metrics.generated(3)
+        metrics.inter_token(0.5, 1)
+        metrics.step(0.5, sequences=1, tokens=1)
+    told = {name: sum(value for seen, value, _ in sink.seen if seen == name) for name in NAMES}
+    assert told["stepserve_generated_tokens_total"] == 3 * BURST
+    assert told["stepserve_inter_token_latency_seconds"] == 0.5 * BURST
+    assert told["stepserve_model_step_seconds"] == 0.5 * BURST
+
+
+def test_sinks_hear_of_the_last_steps_with_the_state_and_with_an_end() -> None:
+    sink = ListSink()
+    metrics = LlmMetrics("model", [sink])
+    metrics.step(0.25, sequences=1, tokens=1)
+    assert not sink.seen
+    metrics.state(running=0, waiting=0, blocks_used=0, blocks=4)
+    assert ("stepserve_model_step_seconds", 0.25, "") in sink.seen
+    metrics.step(0.75, sequences=1, tokens=1)
+    finish(metrics)
+    assert ("stepserve_model_step_seconds", 0.75, "") in sink.seen
 
 
 def test_an_unchanged_state_is_told_again() -> None:
