@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 import pytest
 
+from deployments.streams import generate
 from models.events import Event, Finished, FinishReason, Started, Text, Usage
 from models.mock import MockEngine
-from models.request import GenerateRequest
+from models.request import GenerateRequest, TextPrompt
 from tests.deployments.schemas import check
 from tests.deployments.serving import chat, complete, events, eventually, make_app
 
@@ -31,6 +33,10 @@ class Odd:
                 raise asyncio.CancelledError
         finally:
             self.closed = True
+
+
+def asked(prompts: int) -> list[GenerateRequest]:
+    return [GenerateRequest(id=str(i), prompt=TextPrompt("a")) for i in range(prompts)]
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -57,6 +63,28 @@ async def test_the_wait_is_for_each_event_alone() -> None:
     engine = MockEngine("mock", pieces=["a"] * 10, inter_token_s=0.02)
     answer = await chat(make_app(engine, request_timeout_s=0.15))
     assert answer.status_code == 200
+
+
+@pytest.mark.parametrize("prompts", [1, 2])
+async def test_a_slow_reader_is_not_the_engines_silence(prompts: int) -> None:
+    engine = MockEngine("mock", pieces=["a"])
+    seen = []
+    async with aclosing(generate(engine, asked(prompts), 0.02)) as numbered:
+        async for _, event in numbered:
+            seen.append(event)
+            await asyncio.sleep(0.05)
+    assert sum(isinstance(event, Finished) for event in seen) == prompts
+
+
+@pytest.mark.parametrize("prompts", [1, 2])
+async def test_a_cancelled_reader_is_cancelled(prompts: int) -> None:
+    engine = MockEngine("mock", first_token_s=60)
+    reading = asyncio.ensure_future(anext(generate(engine, asked(prompts), 60.0)))
+    await eventually(lambda: engine.live == prompts)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    assert engine.live == 0
 
 
 CANCELLED = Finished(FinishReason.CANCELLED, Usage(1, 1))

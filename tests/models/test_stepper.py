@@ -1,4 +1,4 @@
-"""Steps over sequences that follow a grammar, among others that do not."""
+"""Steps whose caller went away, and over sequences that follow a grammar among others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from models.metrics import LlmMetrics
 from models.request import SamplingParams
 from models.schedule.sequence import Ruling, Sequence
 from models.stepper import Progress, Stepper
-from tests.models.recall import VOCABULARY, recall_model
+from tests.models.recall import VOCABULARY, expected, recall_model
 
 ANY = Ruling(b"\xff" * -(-VOCABULARY // 8))
 
@@ -54,6 +54,23 @@ async def steps(stepper: Stepper, one: Sequence, count: int) -> list[int]:
         (progress,) = await stepper.step([one])
         tokens += progress.token_ids
     return tokens
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+async def test_a_step_that_nobody_waited_for_is_read_by_the_next(ahead: bool) -> None:
+    model = recall_model(launch_ahead=ahead, seconds=0.02)
+    stepper = Stepper(model, step_tokens=64, metrics=LlmMetrics("m"))
+    one = sequence(None)
+    stepper.add(one)
+    for _ in range(3):
+        left = asyncio.create_task(stepper.step([one]))
+        await asyncio.sleep(0)
+        left.cancel()
+        await asyncio.wait([left])
+        assert left.cancelled()
+    assert await steps(stepper, one, 4) == expected([1, 2, 3], 7, 4)
+    stepper.remove(one)
+    stepper.close()
 
 
 async def test_others_do_not_wait_for_a_late_grammar(stepper: Stepper) -> None:

@@ -172,7 +172,9 @@ def test_memory_that_is_not_there_is_an_error() -> None:
 
 def test_nothing_outside_the_pool_or_after_the_end_is_touched() -> None:
     forward = forward_of(tiny("llama", **FITTING))
-    for chunk in ((0, prompt(5), (32,)), (0, prompt(20), (1,)), (127, prompt(2), (0,) * 9)):
+    beyond = (0, prompt(5), (32,)), (0, prompt(20), (1,)), (127, prompt(2), (0,) * 9)
+    before = (0, prompt(5), (-1,)), (-1, prompt(2), (0,)), (0, prompt(0), (0,))
+    for chunk in (*beyond, *before):
         with pytest.raises(AssertionError):
             logits_of(forward, chunk)
     forward._stack.close()
