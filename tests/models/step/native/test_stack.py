@@ -177,6 +177,10 @@ def test_nothing_outside_the_pool_or_after_the_end_is_touched() -> None:
     for chunk in (*beyond, *before):
         with pytest.raises(AssertionError):
             logits_of(forward, chunk)
+    layout = forward.layout([ProbeSpan(0, 5, (0,))])
+    for length in (4, 6):
+        with pytest.raises(AssertionError):
+            forward(layout, torch.tensor(prompt(length)), torch.arange(4))
     forward._stack.close()
     with pytest.raises(AssertionError):
         logits_of(forward, (0, prompt(5), (1,)))
