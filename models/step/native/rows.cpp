@@ -17,6 +17,7 @@ namespace {
 
 constexpr int kStrip = 64;  // logits whose sum and largest are kept
 constexpr int kFew = 16;    // candidates that are sorted rather than halved
+constexpr int kNear = 128;  // weights around a cut that are looked at one by one
 
 struct Wish {  // ctypes: rows.py
   double uniform;
@@ -125,16 +126,20 @@ float reached_by(const std::vector<float>& tops, int count, std::vector<float>& 
   return sorted[count - 1];
 }
 
-void collect(const float* values, int count, float least, Desk& desk) {
+// The values from `least` to `most`.
+void collect(const float* values, int count, float least, float most, Desk& desk) {
   // Never made smaller: to fill it anew would cost as much as to look through the row.
   if (desk.candidates.size() <= static_cast<size_t>(count)) desk.candidates.resize(count + 1);
   Candidate* out = desk.begin();
+  const auto within = [=](float value) { return (value >= least) & (value <= most); };
   for (size_t strip = 0; strip < desk.tops.size(); ++strip) {
     if (!(desk.tops[strip] >= least)) continue;
-    const int first = static_cast<int>(strip) * kStrip;
-    for (int i = first; i < std::min(first + kStrip, count); ++i) {
+    const int first = static_cast<int>(strip) * kStrip, stop = std::min(first + kStrip, count);
+    int found = 0;
+    for (int i = first; i < stop; ++i) found |= within(values[i]);
+    for (int i = first; found && i < stop; ++i) {
       *out = {values[i], i};
-      out += values[i] >= least;
+      out += within(values[i]);
     }
   }
   desk.found = out - desk.begin();
@@ -172,36 +177,79 @@ int reaching(Candidate* all, int count, double target, bool beyond) {
   return static_cast<int>(high - all);
 }
 
-// Collects enough of the heaviest that `target` of the total is among them.
-void collect_mass(int vocab, double total, double target, Desk& desk) {
-  // What weighs less cannot be needed: all of it together is less than what is left out.
-  const auto bound = std::max(std::numeric_limits<float>::min(),
-                              static_cast<float>((total - target) / vocab * 0.99));
-  for (float least = 1.0f / 32;; least /= 8) {
-    collect(desk.weights.data(), vocab, std::max(least, bound), desk);
-    if (least <= bound || mass(desk.begin(), desk.end()) > target) return;
+using Doubles = double __attribute__((vector_size(128)));
+
+struct Heavier {
+  double mass = 0;
+  int count = 0;
+};
+
+// Of the weights from `least` up.
+Heavier heavier(const Desk& desk, float least) {
+  Doubles mass{};
+  Ints count{};
+  for (size_t strip = 0; strip < desk.tops.size(); ++strip) {
+    if (!(desk.tops[strip] >= least)) continue;
+    Floats added{};
+    for (size_t i = strip * kStrip; i < (strip + 1) * kStrip; i += kLanes) {
+      const Floats weight = load<Floats>(&desk.weights[i]);
+      added += weight >= least ? weight : Floats{};
+      count -= weight >= least;
+    }
+    mass += __builtin_convertvector(added, Doubles);
   }
+  double lanes[kLanes];
+  std::memcpy(lanes, &mass, sizeof lanes);
+  return {folded<kLanes>(lanes, [](double a, double b) { return a + b; }), sum(count)};
 }
 
-int draw_filtered(const Wish& wish, int vocab, double total, Desk& desk) {
-  const bool counted = wish.top_k > 0 && wish.top_k < vocab;
-  if (counted || wish.min_p > 0) {
-    float least = std::max(wish.min_p, std::numeric_limits<float>::min());
-    if (counted) least = std::max(least, reached_by(desk.tops, wish.top_k, desk.sorted));
-    collect(desk.weights.data(), vocab, least, desk);
-    if (counted && static_cast<int>(desk.found) > wish.top_k) {
-      std::nth_element(desk.begin(), desk.begin() + wish.top_k, desk.end());
-      desk.found = wish.top_k;
-    }
-    total = mass(desk.begin(), desk.end());
-  } else {
-    collect_mass(vocab, total, wish.top_p * total, desk);
+// Weights are in the order of their bits.
+int32_t bits_of(float value) { return load<int32_t>(&value); }
+float of_bits(int32_t bits) { return load<float>(&bits); }
+
+// The candidate at which the falling order's sum is `target` or (`beyond`) more, the last of those
+// that weigh `least` if none is; `target` becomes the sum up to it.
+Candidate fall(int vocab, float least, double& target, bool beyond, Desk& desk) {
+  int32_t low = bits_of(least), high = bits_of(1.0f) + 1;
+  Heavier within = heavier(desk, least), above;
+  while (high - low > 1 && within.count - above.count > kNear) {
+    const int32_t middle = low + (high - low) / 2;
+    const Heavier part = heavier(desk, of_bits(middle));
+    const bool enough = beyond ? part.mass > target : part.mass >= target;
+    const bool holds = enough || part.count == within.count;  // there is always one in between
+    (holds ? low : high) = middle;
+    (holds ? within : above) = part;
   }
-  Candidate* all = desk.begin();
-  int count = static_cast<int>(desk.found);
-  if (wish.top_p < 1) count = std::max(1, reaching(all, count, wish.top_p * total, false));
-  const double kept = mass(all, all + count);
-  return all[reaching(all, count, wish.uniform * kept, true) - 1].token;
+  collect(desk.weights.data(), vocab, of_bits(low), of_bits(high - 1), desk);
+  const int found = static_cast<int>(desk.found);
+  const int count = reaching(desk.begin(), found, target - above.mass, beyond);
+  target = above.mass + mass(desk.begin(), desk.begin() + count);
+  return desk.begin()[count - 1];
+}
+
+// Leaves the `count` heaviest as candidates, the last of them at their end.
+void collect_heaviest(int vocab, int count, Desk& desk) {
+  const float least = reached_by(desk.tops, count, desk.sorted);
+  collect(desk.weights.data(), vocab, least, INFINITY, desk);
+  std::nth_element(desk.begin(), desk.begin() + count - 1, desk.end());
+  desk.found = count;
+}
+
+// Each filter keeps a part of the falling order from its start: so much, down to that weight.
+int draw_filtered(const Wish& wish, int vocab, double total, Desk& desk) {
+  // What weighs less than top_p needs is together less than what it leaves out.
+  const auto spare = static_cast<float>((1 - wish.top_p) * total / vocab * 0.99);
+  float least = std::max(wish.min_p, std::numeric_limits<float>::min());
+  double kept = total;
+  if (wish.min_p > 0) kept = heavier(desk, least).mass;
+  else if (wish.top_k <= 0) least = std::max(least, spare);
+  if (wish.top_k > 0 && wish.top_k < vocab) {
+    collect_heaviest(vocab, wish.top_k, desk);
+    const float last = desk.end()[-1].weight;
+    if (last >= least) kept = mass(desk.begin(), desk.end()), least = last;
+  }
+  if (wish.top_p < 1) least = fall(vocab, least, kept *= wish.top_p, false, desk).weight;
+  return fall(vocab, least, kept *= wish.uniform, true, desk).token;
 }
 
 int sample(const float* row, int vocab, const Wish& wish, Desk& desk) {
@@ -230,7 +278,7 @@ void score(const float* row, int vocab, int64_t token, int top, float* values, i
     const int first = static_cast<int>(strip) * kStrip;
     desk.tops[strip] = largest_of(row + first, std::min(kStrip, vocab - first));
   }
-  collect(row, vocab, reached_by(desk.tops, top, desk.sorted), desk);
+  collect(row, vocab, reached_by(desk.tops, top, desk.sorted), INFINITY, desk);
   for (; desk.found < static_cast<size_t>(top); ++desk.found)  // where logits are no numbers
     desk.candidates[desk.found] = {shift, 0};
   Candidate* found = desk.begin();

@@ -35,6 +35,7 @@ WISHES = {
     "temperature": RowWish(0, 1, 1, 0, 0),
     "top_p": RowWish(0, 0.9, 1, 0, 0),
     "hot top_p": RowWish(0, 0.999, 1.5, 0, 0),
+    "all but nothing by top_p": RowWish(0, 1 - 1e-13, 1, 0, 0),
     "top_k": RowWish(0, 1, 1, 0, 50),
     "large top_k": RowWish(0, 1, 1, 0, 5000),
     "min_p": RowWish(0, 1, 1, 0.02, 0),
@@ -77,6 +78,13 @@ def test_a_row_is_the_same_alone_and_in_company(kernels: RowKernels, wish: RowWi
     together = kernels.sample(values, wishes)
     alone = [kernels.sample(values[i : i + 1], wishes[i : i + 1]) for i in range(ROWS)]
     assert torch.equal(torch.cat(alone), together)
+
+
+@pytest.mark.parametrize("wish", [RowWish(0, 0.25, 1, 0, 0), RowWish(0, 1, 1, 0, 100)])
+def test_equals_are_drawn_in_the_vocabularys_order(kernels: RowKernels, wish: RowWish) -> None:
+    values = torch.full((3, 400), 0.5)
+    tokens = kernels.sample(values, [wish._replace(uniform=u) for u in (0, 0.5, 1 - 1e-16)])
+    assert tokens.tolist() == [0, 50, 99]
 
 
 def test_the_first_of_the_largest_is_greedy(kernels: RowKernels) -> None:
