@@ -2,6 +2,7 @@
 // them first waits for each, on virtual machines for milliseconds.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -33,9 +34,10 @@ class Prefault {
 
  private:
   static constexpr std::chrono::milliseconds kQuiet{20};
+  static constexpr size_t kMost = 1 << 30;  // bytes; what is never used should not all be taken
 
   void populate(const Memory& memory) {
-    for (size_t at = 0; at < memory.size() && !leaving_;) {
+    for (size_t at = 0; at < std::min(memory.size(), kMost) && !leaving_;) {
       if (busy_ || recent_.exchange(false))
         std::this_thread::sleep_for(kQuiet);
       else if (memory.populate(at))

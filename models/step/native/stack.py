@@ -101,7 +101,8 @@ class Stack:
         return "in float32" if whole else "in bfloat16, which loses nothing of them"
 
     def allocate(self, blocks: int) -> None:
-        """A pool of zeros for all layers; pages are taken when they are first written."""
+        """A pool of zeros for all layers, whose first pages are taken while nothing is computed."""
+        self._blocks = 0
         self.team.call(self._library.stack_allocate, self._handle, blocks)
         self._blocks = blocks
 

@@ -17,7 +17,7 @@ def quick_pace() -> Pace:
     pace = Pace()
     for _ in range(50):
         pace.time.observe(Load(1), 0.1)
-        pace.time.observe(Load(64, 20_000), 0.1)
+        pace.time.observe(Load(64, 20_000, 20_000), 0.1)
     return pace
 
 
