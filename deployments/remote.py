@@ -30,7 +30,7 @@ from models.token_engine import Admitted, Tokens
 logger = logging.getLogger("stepserve")
 
 SHORT_PROMPT = (
-    2000  # characters: half a ms of English, 4 ms of the worst; longer ones block no loop
+    6000  # characters: a ms or two of English, 12 ms of the worst; longer ones block no loop
 )
 STOP_TIMEOUT_S = 5.0  # after it a stream whose text has stopped is cancelled instead
 
