@@ -96,7 +96,7 @@ class StepTime:
         seconds = max(seconds, 1e-9)
         token = seconds / 2 / max(load.rows + load.tokens, 1)
         self._costs = [seconds / 2, token, token, token / 8]
-        self._least = [cost / 1000 for cost in self._costs]
+        self._least = [cost / 200 for cost in self._costs]
         self._spread = [[0.0] * len(self._costs) for _ in self._costs]
         for i, cost in enumerate(self._costs):
             self._spread[i][i] = (DOUBT * cost) ** 2
