@@ -15,10 +15,9 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from filelock import FileLock
-from tokenizers import Tokenizer
 
 from configs.shipped import default_model
-from models.source import default_cache, resolve
+from models.source import default_cache
 from tests.bench.client import Endpoint
 from tests.bench.compare import Comparison, Plan
 from tests.bench.plot import can_draw, draw
@@ -54,7 +53,7 @@ def main() -> None:
 def compare(arguments: argparse.Namespace, plan: Plan) -> Results:
     comparison = Comparison(
         plan,
-        prompts(arguments.tokenizer),
+        Prompts.counted_by(arguments.tokenizer),
         Results(this_machine()),
         lambda text: print(text, file=sys.stderr, flush=True),
     )
@@ -64,13 +63,6 @@ def compare(arguments: argparse.Namespace, plan: Plan) -> Results:
         servers = [SERVERS[name] for name in arguments.servers]
         comparison.servers(servers, arguments.peers.expanduser(), arguments.engine)
     return comparison.results
-
-
-def prompts(tokenizer: str) -> Prompts:
-    if tokenizer == "words":
-        return Prompts.of_words()
-    folder = resolve(tokenizer, weights=False)
-    return Prompts.of(Tokenizer.from_file(str(folder / "tokenizer.json")))
 
 
 def endpoint(arguments: argparse.Namespace) -> Endpoint:

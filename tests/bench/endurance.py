@@ -23,7 +23,6 @@ from pathlib import Path
 from urllib.request import urlopen
 
 from configs.shipped import default_model
-from tests.bench.__main__ import prompts
 from tests.bench.client import Ask, over_http
 from tests.bench.launch import Running, running
 from tests.bench.processes import Kinds, command_line, kind_of, marked, resident_kib
@@ -82,7 +81,7 @@ async def endure(server: Running, clients: int, minutes: float, every_s: float) 
 
     Raises RuntimeError for a bad answer, and what a client raises.
     """
-    load, source = Load(), prompts(default_model()["source"])
+    load, source = Load(), Prompts.counted_by(default_model()["source"])
     ask = over_http(server.endpoint)
     tasks = [
         asyncio.create_task(client(ask, source, random.Random(i), load)) for i in range(clients)

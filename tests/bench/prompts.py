@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from tokenizers import Tokenizer
 
+from models.source import resolve
+
 PLAIN = """
 about above again against all almost along also always among and another any around away back
 because become been before began behind being below between body book both bring brought building
@@ -40,6 +42,14 @@ class Prompts:
 
     words: Sequence[str]
     count: Callable[[str], int]
+
+    @classmethod
+    def counted_by(cls, tokenizer: str) -> Prompts:
+        """By the tokenizer of a model's source, or by `words`."""
+        if tokenizer == "words":
+            return cls.of_words()
+        folder = resolve(tokenizer, weights=False)
+        return cls.of(Tokenizer.from_file(str(folder / "tokenizer.json")))
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> Prompts:
