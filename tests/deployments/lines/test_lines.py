@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -46,6 +46,20 @@ async def connected(inlet: Inlet) -> AsyncGenerator[Outlet, None]:
         yield outlet
     finally:
         outlet.close()
+
+
+@asynccontextmanager
+async def pretending(
+    inlet: Inlet, outlet: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+) -> AsyncGenerator[None, None]:
+    """Has the inlet connect to something that is no outlet of ours."""
+    server = await asyncio.start_server(outlet, HOST, 0)
+    port = server.sockets[0].getsockname()[1]
+    inlet.connect(Address(HOST, port, b"k" * 2 * ID_BYTES))
+    try:
+        yield
+    finally:
+        server.close()
 
 
 async def test_items_arrive_in_order_in_their_boxes() -> None:
@@ -162,12 +176,9 @@ async def test_an_impostor_is_not_read() -> None:
         heard.set()
         writer.close()
 
-    server = await asyncio.start_server(pretend, HOST, 0)
-    port = server.sockets[0].getsockname()[1]
-    inlet.connect(Address(HOST, port, b"k" * 2 * ID_BYTES))
-    await asyncio.wait_for(heard.wait(), 10)
+    async with pretending(inlet, pretend):
+        await asyncio.wait_for(heard.wait(), 10)
     assert seen == [b"k" * ID_BYTES + inlet.id, b""]
-    server.close()
 
 
 async def test_a_frame_of_any_length_is_not_waited_for() -> None:
@@ -182,11 +193,8 @@ async def test_a_frame_of_any_length_is_not_waited_for() -> None:
         ended.set()
         writer.close()
 
-    server = await asyncio.start_server(boast, HOST, 0)
-    port = server.sockets[0].getsockname()[1]
-    inlet.connect(Address(HOST, port, b"k" * 2 * ID_BYTES))
-    await asyncio.wait_for(ended.wait(), 2)
-    server.close()
+    async with pretending(inlet, boast):
+        await asyncio.wait_for(ended.wait(), 2)
 
 
 async def test_more_than_a_frame_holds_ends_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
