@@ -16,9 +16,6 @@ from deployments.announce import announce
 from deployments.embedder import Embedder
 from deployments.graph import Graph
 from deployments.ingress import create_app
-from deployments.lines.host import line_host
-from deployments.lines.outlet import Outlet
-from deployments.lines.reply import TowardProxy
 from deployments.logs import show_logs
 from deployments.model import Model
 from deployments.remote import Handle, RemoteEngine
@@ -74,20 +71,16 @@ class Ingress:
         for model, tokenizer, handle in zip(settings.models, tokenizers, models, strict=True):
             self._engines[model.name] = await _engine(model, tokenizer, handle)
         self._announcing = asyncio.create_task(announce(self._engines.values()))
-        self._outlet = Outlet()
-        await self._outlet.open(line_host())
 
     async def __serve_build_asgi_app__(self) -> Starlette:
         graph = Graph(self._engines)
-        app = create_app(
+        return create_app(
             self._engines,
             self._settings,
             graph,
             responses=next(iter(self._responses), None),
             answer_request_id=False,
         )
-        app.add_middleware(TowardProxy, self._outlet)
-        return app
 
 
 async def _engine(

@@ -153,7 +153,7 @@ def _require_free(host: str, port: int) -> None:
 
 @contextmanager
 def _written(config: ServeConfig) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="stepserve-") as folder:
+    with tempfile.TemporaryDirectory(prefix="stepserve-", dir="/tmp") as folder:  # a short path
         path = Path(folder) / "serve_config.yaml"
         path.write_text(yaml.safe_dump(config, sort_keys=False))
         yield path

@@ -15,11 +15,14 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+from deployments.cluster import CLUSTER_ENVIRONMENT, beside_others
+
 POLL_S = 0.5
 PROBE_TIMEOUT_S = 10.0
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 NOISE = re.compile(  # what Ray and Serve tell of every start and stop, in lines of their own
-    r"(ServeController|ProxyActor|build_serve_application) pid=\d+\)\S* INFO "
+    r"(ServeController|ProxyActor|HAProxyManager|build_serve_application) pid=\d+\)\S* INFO "
+    r"|won't accept connections from HAProxy on other nodes"
     r"|Cannot deregister autoscaling state|ServeController.graceful_shutdown failed"
     r"|authentication_token_setup|serve \d+ -- Started Serve"
 )
@@ -27,37 +30,15 @@ FAILED = re.compile(
     r"ServeController pid=.*(Failed to update the deployments|Deploying app '.*' failed)"
 )
 
-# Read by Serve's own processes when they start. Answers reach the proxy by lines, and its calls go
-# by gRPC, which must take whole answers of any size; it routes on the loop that serves. The rest
-# lets idle processes sleep longer: by default they take a tenth of a core. The log monitor's two
-# let it look for new files at times, not always. Ray then tells its dashboard of no tasks.
-CLUSTER_ENVIRONMENT = {
-    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "deployments.lines.proxy:middlewares",
-    "RAY_SERVE_PROXY_USE_GRPC": "1",
-    "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": str(2**31 - 1),
-    "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
-    "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "10000",
-    "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5",
-    "REPORTER_UPDATE_INTERVAL_MS": "20000",  # of Ray's dashboard agent
-    "AUTOSCALER_UPDATE_INTERVAL_S": "60",  # of nodes, which this Ray does not add
-    "RAY_LOG_MONITOR_MANY_FILES_THRESHOLD": "0",
-    "LOG_NAME_UPDATE_INTERVAL_S": "2",
-    "RAY_event_stats": "0",
-    "RAY_io_context_event_loop_lag_collection_interval_ms": "0",
-    "RAY_task_events_report_interval_ms": "0",
-    "RAY_metrics_report_interval_ms": "30000",
-    "RAY_memory_monitor_refresh_ms": "1000",
-    "RAY_object_manager_timer_freq_ms": "1000",
-    "RAY_raylet_report_resources_period_milliseconds": "1000",
-    "RAY_gcs_pull_resource_loads_period_milliseconds": "5000",
-}
-
 ModelStates = Mapping[str, Mapping[str, Any]]  # what `GET /ready` tells of each model by its name
 
 
 class ServeRun:
     """A `serve run` with its own Ray, in a session of its own: a terminal's Ctrl-C does not
-    reach it and its processes, only what is forwarded."""
+    reach it and its processes, only what is forwarded.
+
+    `config`'s folder is its own, and its path short: sockets are put there.
+    """
 
     def __init__(self, config: Path, *, dashboard: bool = False) -> None:
         for number in STOP_SIGNALS:  # a child inherits what its parent was started to ignore
@@ -65,7 +46,7 @@ class ServeRun:
         command = [sys.executable, "-m", "deployments.own_ray", str(config)]
         self._process = subprocess.Popen(
             [*command, "--dashboard"] if dashboard else command,
-            env=_environment(),
+            env=_environment(config.parent),
             start_new_session=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -149,8 +130,6 @@ def reachable(host: str) -> str:
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
 
 
-def _environment() -> dict[str, str]:
+def _environment(folder: Path) -> dict[str, str]:
     own = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    paths = [str(Path(__file__).parents[1]), own.get("PYTHONPATH", "")]
-    own["PYTHONPATH"] = os.pathsep.join(filter(None, paths))  # the proxy imports from it
-    return {"RAY_USAGE_STATS_ENABLED": "0"} | CLUSTER_ENVIRONMENT | own
+    return {"RAY_USAGE_STATS_ENABLED": "0"} | CLUSTER_ENVIRONMENT | beside_others(folder) | own

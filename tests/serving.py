@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -15,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from deployments.cluster import free_ports
 from deployments.serve_run import ask_ready
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -69,13 +69,6 @@ def serving(config: Path, *arguments: str, folder: Path = ROOT) -> Iterator[Serv
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def left_after(server: Server, seconds: float) -> list[int]:
     """The processes that still live after so long, at most."""
     until = time.monotonic() + seconds
@@ -92,7 +85,7 @@ def has(pid: int, marker: bytes) -> bool:
 
 
 def _start(scratch: Path, config: Path, arguments: tuple[str, ...], folder: Path) -> Server:
-    port = free_port()
+    port = free_ports(1)[0]
     command = [sys.executable, "-m", "deployments.serve_command", "--config", str(config)]
     with (scratch / "log").open("wb") as log:
         process = subprocess.Popen(

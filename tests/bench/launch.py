@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
+from deployments.cluster import free_ports
 from tests.bench.client import Endpoint
 from tests.bench.processes import MARK, cpu_seconds, end_all, marked
 from tests.bench.servers import Place, Server
-from tests.serving import HOST, ROOT, free_port
+from tests.serving import HOST, ROOT
 
 START_S, STOP_S, POLL_S = 300.0, 30.0, 0.1
 LOG_LINES = 15
@@ -48,7 +49,7 @@ def running(server: Server, peers: Path, logs: Path) -> Iterator[Running]:
     """Raises NotStarted. Whatever happens, nothing of it is left behind."""
     mark = uuid.uuid4().hex
     scratch = Path(tempfile.mkdtemp(prefix="bench-", dir="/tmp"))  # short: Ray puts sockets there
-    place = Place(free_port(), scratch, peers)
+    place = Place(free_ports(1)[0], scratch, peers)
     log = logs / f"{server.name}.log"
     logs.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()

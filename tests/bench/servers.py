@@ -19,7 +19,7 @@ OURS = {
     r"ray::ServeReplica:\S*:Ingress": "ingress",
     r"ray::ServeReplica:\S*:Model-": "model",
     r"ray::ServeReplica:\S*:Tokenizer-": "tokenizer",
-    r"ray::ProxyActor": "proxy",
+    r"haproxy |ray::(ProxyActor|HAProxyManager)": "proxy",
     r"": "ray",
 }
 

