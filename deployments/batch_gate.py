@@ -2,17 +2,14 @@
 
 Bare, ``@serve.batch`` forms its next batch while the current one runs, so an item that arrives
 during a batch never rejoins the others. Here asks wait in front of a gate; it opens when nothing
-of the last batch is outstanding, lets in one batch of those who wait, and shuts behind it at once.
+of the last batch is left, lets in one batch of those who wait, and shuts behind it at once.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextvars
-import functools
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from ray import serve
@@ -34,12 +31,6 @@ class _Batched(Protocol):
     def set_max_batch_size(self, new_max_batch_size: int) -> None: ...
 
 
-@dataclass(slots=True, eq=False)
-class _Ask(Generic[Item, Result]):
-    item: Item
-    answer: asyncio.Future[Result]  # cancelled together with the asking coroutine
-
-
 class BatchGate(Generic[Item, Result]):
     """Turns single asks into batches; to be used on one event loop, inside a replica.
 
@@ -47,8 +38,8 @@ class BatchGate(Generic[Item, Result]):
     skips the ended ones itself: an ask whose caller went away during its batch stays in it.
     ``choose`` gives the next batch of the items that wait, at least one; without it, it is all.
 
-    Invariant: ``_outstanding`` counts the items that ``@serve.batch`` holds. They belong to tasks
-    of the gate's own, which nobody cancels, so every item leaves, whatever happens to its caller.
+    Invariant: ``_inside`` counts the callers who were let in and have not left yet, with a result
+    or cancelled. The gate is shut as long as there is one, or a batch runs.
     """
 
     def __init__(
@@ -56,23 +47,47 @@ class BatchGate(Generic[Item, Result]):
         run: Run[Item, Result],
         choose: Callable[[Iterable[Item]], list[Item]] = list,
     ) -> None:
+        self._run = run
         self._choose = choose
-        self._asks: dict[Item, _Ask[Item, Result]] = {}
-        self._outstanding = 0
+        self._turns: dict[Item, asyncio.Future[None]] = {}  # of those who wait to be let in
+        self._inside = 0
+        self._running = False
         self._opening = False
         self._limit = 1
-        batched = serve.batch(max_batch_size=1, batch_wait_timeout_s=0.0)(_handler(run))
+        batched = serve.batch(max_batch_size=1, batch_wait_timeout_s=0.0)(_described(self._batch))
         self._batched = cast(_Batched, batched)
 
     async def advance(self, item: Item) -> Result:
-        """What its batch brought this item; cancelling the call is always safe."""
-        ask: _Ask[Item, Result] = _Ask(item, asyncio.get_running_loop().create_future())
-        self._asks[item] = ask
+        """What its batch brought this item; cancelling the call is always safe.
+
+        To be called in a context of its own: Serve would split a batch by the model ids that it
+        finds in the contexts of requests.
+        """
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._turns[item] = turn
         self._open_if_idle()
-        return await ask.answer
+        try:
+            await turn
+            result: Result = await self._batched(item)
+            return result
+        finally:
+            if turn.done() and not turn.cancelled():
+                self._inside -= 1
+                self._open_if_idle()
+
+    async def _batch(self, items: list[Item]) -> list[Result]:
+        self._running = True
+        try:
+            return await self._run(items)
+        except asyncio.CancelledError:
+            # @serve.batch would leave every caller hanging.
+            raise Failed("The batch was cancelled.") from None
+        finally:
+            self._running = False
+            self._open_if_idle()
 
     def _open_if_idle(self) -> None:
-        if not self._outstanding and not self._opening and self._asks:
+        if self._turns and not (self._inside or self._running or self._opening):
             self._opening = True
             self._settle(seen=0, quiet=0)
 
@@ -82,16 +97,16 @@ class BatchGate(Generic[Item, Result]):
             self._opening = False
             self._open()
         else:
-            quiet = quiet + 1 if len(self._asks) == seen else 0
-            asyncio.get_running_loop().call_soon(self._settle, len(self._asks), quiet)
+            quiet = quiet + 1 if len(self._turns) == seen else 0
+            asyncio.get_running_loop().call_soon(self._settle, len(self._turns), quiet)
 
     def _open(self) -> None:
-        self._asks = {item: ask for item, ask in self._asks.items() if not ask.answer.done()}
-        batch = [self._asks.pop(item) for item in self._choose(self._asks)]
-        self._outstanding = len(batch)
+        self._turns = {item: turn for item, turn in self._turns.items() if not turn.done()}
+        batch = [self._turns.pop(item) for item in self._choose(self._turns)]
+        self._inside = len(batch)
         self._fit(len(batch))
-        for ask in batch:
-            self._let_in(ask)
+        for turn in batch:
+            turn.set_result(None)
 
     def _fit(self, items: int) -> None:
         """A batch of exactly these items is full, so ``@serve.batch`` waits for no one else."""
@@ -99,43 +114,12 @@ class BatchGate(Generic[Item, Result]):
             self._limit = items
             self._batched.set_max_batch_size(items)
 
-    def _let_in(self, ask: _Ask[Item, Result]) -> None:
-        # An empty context: a batch belongs to no single request, and Serve would split the batch
-        # by the model id it finds there.
-        item = asyncio.get_running_loop().create_task(
-            self._batched(ask.item), context=contextvars.Context()
-        )
-        item.add_done_callback(functools.partial(self._leave, ask.answer))
 
-    def _leave(self, answer: asyncio.Future[Result], item: asyncio.Task[Result]) -> None:
-        self._outstanding -= 1
-        _copy(item, answer)
-        self._open_if_idle()
+def _described(run: Run[Item, Result]) -> Callable[[list[Item]], Coroutine[Any, Any, list[Result]]]:
+    """The same function, whose signature ``@serve.batch`` need not inspect at every call."""
 
-
-def _handler(
-    run: Run[Item, Result],
-) -> Callable[[list[Item]], Coroutine[Any, Any, list[Result]]]:
     async def run_batch(items: list[Item]) -> list[Result]:
-        try:
-            return await run(items)
-        except asyncio.CancelledError:
-            # @serve.batch would leave every caller hanging.
-            raise Failed("The batch was cancelled.") from None
+        return await run(items)
 
-    # Spares @serve.batch the inspection of the function at every call.
     run_batch.__signature__ = inspect.signature(run_batch)  # type: ignore[attr-defined]
     return run_batch
-
-
-def _copy(item: asyncio.Task[Result], answer: asyncio.Future[Result]) -> None:
-    if item.cancelled():
-        answer.cancel()
-        return
-    error = item.exception()  # looked at in any case, or the loop reports it as forgotten
-    if answer.done():
-        return
-    if error is not None:
-        answer.set_exception(error)
-    else:
-        answer.set_result(item.result())

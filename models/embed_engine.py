@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextvars import Context
 from typing import Protocol
 
 from models.batcher import Batcher, Outcome
@@ -72,13 +73,17 @@ class EmbedEngine:
 
     async def _vectors(self, request: TokenInputs, life: _Life) -> tuple[bytes, ...]:
         await life.begin()
-        inputs = _in_turn(request, self.batcher.round)
-        outcomes = await asyncio.gather(*map(self.batches.advance, inputs))
+        outcomes = await asyncio.gather(*map(self._advance, _in_turn(request, self.batcher.round)))
         for outcome in outcomes:
             if isinstance(outcome, EngineError):
                 raise outcome
         life.end(FinishReason.STOP)
         return tuple(outcome for outcome in outcomes if isinstance(outcome, bytes))
+
+    def _advance(self, item: Input) -> asyncio.Task[Outcome]:
+        """In a context of its own: a batch belongs to no single request."""
+        work = self.batches.advance(item)
+        return asyncio.get_running_loop().create_task(work, context=Context())
 
     def _check(self, request: TokenInputs) -> None:
         largest = max(map(max, request.token_ids))

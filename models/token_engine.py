@@ -12,6 +12,7 @@ import time
 from collections import abc, deque
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager
+from contextvars import Context
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -343,7 +344,8 @@ class _Life:
         self._first: float | None = None
         self._latest: float | None = None
         self._over = False
-        self._task = asyncio.create_task(self._run())
+        # In a context of its own: a step belongs to no single request.
+        self._task = asyncio.get_running_loop().create_task(self._run(), context=Context())
         self._task.add_done_callback(self._crashed)
 
     def stop(self) -> None:

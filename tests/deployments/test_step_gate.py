@@ -14,6 +14,8 @@ from models.request import SamplingParams
 from models.schedule.sequence import Sequence
 from models.stepper import Progress
 from tests.deployments.replica import replica_context
+from tests.models.recall import recall_model
+from tests.models.test_token_engine import ask, collect, serving
 
 STEP_TURNS = 40  # of the event loop: a step that takes a while, without a clock
 LONG_STEP_TURNS = 800  # so long that the turns between two steps do not matter
@@ -232,15 +234,21 @@ async def test_a_cancelled_step_fails_its_sequences_instead_of_leaving_them_hang
 async def test_requests_that_name_a_multiplexed_model_still_share_one_step() -> None:
     from ray.serve import context
 
-    steps = CountingSteps()
-    gate = StepGate(steps.step)
+    batches: list[int] = []
+    async with serving(recall_model()) as engine:
 
-    async def request(model: str) -> None:
-        context._set_request_context(multiplexed_model_id=model)
-        await generate(gate, new_sequence(model), 3)
+        async def step(sequences: list[Sequence]) -> list[Progress]:
+            batches.append(len(sequences))
+            return await engine.stepper.step(sequences)
 
-    await asyncio.gather(request("a"), request("b"))
-    assert [len(batch) for batch in steps.batches] == [2, 2, 2]
+        engine.steps = StepGate(step)
+
+        async def request(model: str) -> None:
+            context._set_request_context(multiplexed_model_id=model)
+            await collect(engine, ask([1], 3))
+
+        await asyncio.gather(request("a"), request("b"))
+    assert batches == [2, 2, 2]
 
 
 async def test_two_gates_of_one_process_do_not_share_a_batch() -> None:
