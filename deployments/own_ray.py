@@ -1,17 +1,23 @@
 """`serve run CONFIG` on a Ray that this process starts: `python -m deployments.own_ray CONFIG`.
 
 Ray's dashboard, which `serve status` asks, takes a fiftieth of a core and memory even when nobody
-looks: it is there only with `--dashboard`.
+looks: it is there only with `--dashboard`. Interrupted, it lets running answers finish.
 """
 
 from __future__ import annotations
 
 import argparse
+import signal
+import time
+from typing import NoReturn
 
 import ray
+from ray import serve
+from ray.serve.schema import ApplicationStatus
 from ray.serve.scripts import cli
 
 NAMESPACE = "serve"  # where Serve's own commands look
+POLL_S = 0.2
 
 
 def main() -> None:
@@ -20,7 +26,26 @@ def main() -> None:
     parser.add_argument("--dashboard", action="store_true")
     arguments = parser.parse_args()
     ray.init(address="local", namespace=NAMESPACE, include_dashboard=arguments.dashboard)
+    signal.signal(signal.SIGINT, _drain)
     cli.main(["run", arguments.config])
+
+
+def _drain(number: int, frame: object) -> NoReturn:
+    """Serve's shutdown would end its proxies first, and with them what they still pass on.
+
+    An application that is deleted ends as its `graceful_shutdown_timeout_s` tell, proxies alive.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    serving = {
+        name
+        for name, application in serve.status().applications.items()
+        if application.status != ApplicationStatus.DEPLOYING
+    }
+    for name in serving:
+        serve.delete(name, _blocking=False)
+    while serving & serve.status().applications.keys():
+        time.sleep(POLL_S)
+    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -100,7 +100,13 @@ def test_it_serves_and_stops_cleanly_when_told_to() -> None:
         answer = subprocess.run(["bash", "-c", curl], check=True, capture_output=True, text=True)
         assert '"content":" fox"' in answer.stdout
         assert answer.stdout.endswith("data: [DONE]\n\n")
-        assert server.stop(signal.SIGTERM) == 0
+        body = {"model": "mock", "prompt": "x", "stream": True, "max_tokens": 200}
+        body |= {"ignore_eos": True}
+        with httpx.stream("POST", f"{server.url}/v1/completions", json=body) as running:
+            lines = running.iter_lines()
+            next(lines)
+            assert server.stop(signal.SIGTERM) == 0
+            assert list(lines)[-2] == "data: [DONE]"
         assert left_after(server, 10) == []
 
 
