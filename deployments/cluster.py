@@ -11,6 +11,9 @@ from pathlib import Path
 # learns within a second that a replica is to go, which need not wait for thirty then. Heads of
 # requests have as much room as uvicorn gives them. What stands behind the algorithm is a line of
 # its own in the defaults: HAProxy does not notice that a client leaves whose body it has spliced.
+# Whenever a replica of the Ingress comes or goes, a new HAProxy takes over; the old one ends with
+# its answers, and cuts off what is not whole after the hard stop. One that has died is replaced
+# after three health checks.
 #
 # While no replica lives a Python proxy keeps requests waiting. Its calls go by gRPC, which must
 # take whole answers of any size; it routes on the loop that serves.
@@ -23,7 +26,9 @@ CLUSTER_ENVIRONMENT = {
     "RAY_SERVE_HAPROXY_NBTHREAD": "1",
     "RAY_SERVE_HAPROXY_TUNE_BUFSIZE": str(64 * 1024),
     "RAY_SERVE_HAPROXY_BALANCE_ALGORITHM": "leastconn\n    no option splice-request",
+    "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S": "3600",
     "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "2",
+    "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "2",
     "RAY_SERVE_PROXY_USE_GRPC": "1",
     "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": str(2**31 - 1),
     "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",

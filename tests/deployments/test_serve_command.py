@@ -128,6 +128,10 @@ def test_two_servers_run_side_by_side() -> None:
         for server in (one, other, one):
             answer = httpx.post(f"{server.url}/v1/completions", json=body)
             assert answer.json()["usage"]["completion_tokens"] == 1, server.log()
+        os.kill(next(pid for pid in one.processes() if is_haproxy(pid)), signal.SIGKILL)
+        wait_for(lambda: not one.ask_ready())
+        wait_for(one.ask_ready)  # another one has taken its place
+        assert other.ask_ready()
 
 
 @pytest.mark.slow
@@ -194,6 +198,10 @@ def test_told_to_stop_while_it_fetches_it_leaves_nothing_half_done(tmp_path: Pat
         process.terminate()
         assert process.wait(20) == 128 + signal.SIGTERM
     assert list(tmp_path.rglob(".fetching-*")) == []
+
+
+def is_haproxy(pid: int) -> bool:
+    return b"/haproxy\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
