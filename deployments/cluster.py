@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 from importlib.util import find_spec
 from pathlib import Path
@@ -60,6 +61,8 @@ FILES = {
     "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": "",
     "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": "server-state",
 }
+MOST_CONNECTIONS = 4096  # what HAProxy keeps at once; others wait
+SPARE_FILES = 100
 
 
 def beside_others(folder: Path) -> dict[str, str]:
@@ -67,6 +70,15 @@ def beside_others(folder: Path) -> dict[str, str]:
     by names of up to 80 characters, and the system takes 107 in all."""
     files = {name: str(folder / file) for name, file in FILES.items()}
     return files | dict(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True))
+
+
+def within_limits() -> dict[str, str]:
+    """As many connections as the limit of open files leaves room for: HAProxy takes two files and
+    a half for each, and does not start with less."""
+    _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if files == resource.RLIM_INFINITY:
+        return {}
+    return {"RAY_SERVE_HAPROXY_MAXCONN": str(min(MOST_CONNECTIONS, (files - SPARE_FILES) * 2 // 5))}
 
 
 def free_ports(count: int) -> list[int]:

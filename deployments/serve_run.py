@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from deployments.cluster import CLUSTER_ENVIRONMENT, beside_others
+from deployments.cluster import CLUSTER_ENVIRONMENT, beside_others, within_limits
 
 POLL_S = 0.5
 PROBE_TIMEOUT_S = 10.0
@@ -132,4 +132,5 @@ def reachable(host: str) -> str:
 
 def _environment(folder: Path) -> dict[str, str]:
     own = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    return {"RAY_USAGE_STATS_ENABLED": "0"} | CLUSTER_ENVIRONMENT | beside_others(folder) | own
+    told = CLUSTER_ENVIRONMENT | beside_others(folder) | within_limits()
+    return {"RAY_USAGE_STATS_ENABLED": "0"} | told | own

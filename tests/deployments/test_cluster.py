@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 from pathlib import Path
 
-from deployments.cluster import CLUSTER_ENVIRONMENT, FILES, PORTS, beside_others, free_ports
+import pytest
+import ray
+
+from deployments.cluster import (
+    CLUSTER_ENVIRONMENT,
+    FILES,
+    PORTS,
+    beside_others,
+    free_ports,
+    within_limits,
+)
 
 NODE_ID = "f" * 56
+RAY = Path(ray.__file__).parent
+SOURCES = ("serve/_private/*.py", "_private/*.py", "autoscaler/_private/*.py")
+REPORTER = "dashboard/modules/reporter/*.py"
+SERVERS = ("raylet/raylet", "gcs/gcs_server")
 
 
 def test_ports_are_free_and_none_comes_twice() -> None:
@@ -29,3 +44,23 @@ def test_sockets_in_a_temporary_folder_have_paths_that_the_system_takes() -> Non
     path = beside_others(Path("/tmp/stepserve-12345678"))["RAY_SERVE_HAPROXY_SOCKET_PATH"]
     folder, file = path.rsplit("/", 1)
     assert len(f"{folder}/{NODE_ID}/{file}.1234567.tmp") <= 107  # as Serve and HAProxy name it
+
+
+@pytest.mark.parametrize(
+    ("files", "connections"), [(1024, 369), (4096, 1598), (1048576, 4096), (-1, None)]
+)
+def test_haproxy_keeps_within_the_limit_of_open_files(
+    files: int, connections: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, files))
+    told = {} if connections is None else {"RAY_SERVE_HAPROXY_MAXCONN": str(connections)}
+    assert within_limits() == told
+
+
+def test_ray_knows_every_name_that_it_is_told() -> None:
+    sources = [path for pattern in (*SOURCES, REPORTER) for path in RAY.glob(pattern)]
+    read = "".join(path.read_text() for path in sources)
+    servers = [(RAY / "core/src/ray" / name).read_bytes() for name in SERVERS]
+    for name in CLUSTER_ENVIRONMENT | beside_others(Path("/tmp/one")) | within_limits():
+        setting = name.removeprefix("RAY_").encode() + b"\0"
+        assert f'"{name}"' in read or any(setting in server for server in servers), name

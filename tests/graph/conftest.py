@@ -14,7 +14,7 @@ from ray.serve.schema import LoggingConfig
 
 from configs.settings import AppSettings
 from deployments.app import build, deployment_name
-from deployments.cluster import CLUSTER_ENVIRONMENT, beside_others, free_ports
+from deployments.cluster import CLUSTER_ENVIRONMENT, beside_others, free_ports, within_limits
 from deployments.remote import RemoteEngine
 from deployments.remote_embedder import RemoteEmbedder
 from models.text.pipeline import TextPipeline
@@ -58,7 +58,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGraph]:
         tempfile.TemporaryDirectory(prefix="ray") as folder,  # a socket's path must be short
         pytest.MonkeyPatch.context() as environment,
     ):
-        told = CLUSTER_ENVIRONMENT | beside_others(Path(folder)) | QUICKER
+        told = CLUSTER_ENVIRONMENT | beside_others(Path(folder)) | within_limits() | QUICKER
         for name, value in told.items():
             environment.setenv(name, value)
         ray.init(
