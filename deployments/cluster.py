@@ -61,6 +61,7 @@ FILES = {
     "RAY_SERVE_HAPROXY_SERVER_STATE_BASE": "",
     "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": "server-state",
 }
+HAPROXY_HOSTS = ("127.0.0.1", "0.0.0.0", "localhost")
 MOST_CONNECTIONS = 4096  # what HAProxy keeps at once; others wait
 SPARE_FILES = 100
 
@@ -70,6 +71,12 @@ def beside_others(folder: Path) -> dict[str, str]:
     by names of up to 80 characters, and the system takes 107 in all."""
     files = {name: str(folder / file) for name, file in FILES.items()}
     return files | dict(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True))
+
+
+def front(host: str) -> dict[str, str]:
+    """Serve's Python proxy where HAProxy would not find the replicas of its node: they listen at
+    `host`, and it asks for them at 127.0.0.1."""
+    return {} if host in HAPROXY_HOSTS else {"RAY_SERVE_ENABLE_HA_PROXY": "0"}
 
 
 def within_limits() -> dict[str, str]:

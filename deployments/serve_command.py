@@ -48,8 +48,8 @@ def main() -> int:
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     with _written(config) as path:
-        run = ServeRun(path, dashboard=arguments.dashboard)
-        return run.watch(*address(config), lambda models: welcome(config, models))
+        run = ServeRun(path, *address(config), dashboard=arguments.dashboard)
+        return run.watch(lambda models: welcome(config, models))
 
 
 def _give_up(number: int, frame: object) -> NoReturn:

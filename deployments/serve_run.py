@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from deployments.cluster import CLUSTER_ENVIRONMENT, beside_others, within_limits
+from deployments.cluster import CLUSTER_ENVIRONMENT, beside_others, front, within_limits
 
 POLL_S = 0.5
 PROBE_TIMEOUT_S = 10.0
@@ -37,16 +37,18 @@ class ServeRun:
     """A `serve run` with its own Ray, in a session of its own: a terminal's Ctrl-C does not
     reach it and its processes, only what is forwarded.
 
-    `config`'s folder is its own, and its path short: sockets are put there.
+    `config`'s folder is its own, and its path short: sockets are put there. It tells Serve to
+    listen at `host` and `port`.
     """
 
-    def __init__(self, config: Path, *, dashboard: bool = False) -> None:
+    def __init__(self, config: Path, host: str, port: int, *, dashboard: bool = False) -> None:
+        self._address = host, port
         for number in STOP_SIGNALS:  # a child inherits what its parent was started to ignore
             signal.signal(number, signal.SIG_DFL)
         command = [sys.executable, "-m", "deployments.own_ray", str(config)]
         self._process = subprocess.Popen(
             [*command, "--dashboard"] if dashboard else command,
-            env=_environment(config.parent),
+            env=_environment(config.parent, host),
             start_new_session=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -60,14 +62,14 @@ class ServeRun:
         for number in STOP_SIGNALS:
             signal.signal(number, self._stop)
 
-    def watch(self, host: str, port: int, welcome: Callable[[ModelStates], str]) -> int:
+    def watch(self, welcome: Callable[[ModelStates], str]) -> int:
         """Waits for its end; says `welcome` once it is ready. Ends it if it will never be.
 
         The exit status: 0 if it ran until it was told to stop.
         """
         ready = False
         while not self._ended():
-            if not ready and (answer := ask_ready(host, port)) is not None:
+            if not ready and (answer := ask_ready(*self._address)) is not None:
                 ready = True
                 print(welcome(answer), flush=True)
             if self._failed and not ready and not self._stopping:
@@ -130,7 +132,7 @@ def reachable(host: str) -> str:
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
 
 
-def _environment(folder: Path) -> dict[str, str]:
+def _environment(folder: Path, host: str) -> dict[str, str]:
     own = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    told = CLUSTER_ENVIRONMENT | beside_others(folder) | within_limits()
+    told = CLUSTER_ENVIRONMENT | front(host) | beside_others(folder) | within_limits()
     return {"RAY_USAGE_STATS_ENABLED": "0"} | told | own

@@ -15,6 +15,7 @@ from deployments.cluster import (
     PORTS,
     beside_others,
     free_ports,
+    front,
     within_limits,
 )
 
@@ -44,6 +45,12 @@ def test_sockets_in_a_temporary_folder_have_paths_that_the_system_takes() -> Non
     path = beside_others(Path("/tmp/stepserve-12345678"))["RAY_SERVE_HAPROXY_SOCKET_PATH"]
     folder, file = path.rsplit("/", 1)
     assert len(f"{folder}/{NODE_ID}/{file}.1234567.tmp") <= 107  # as Serve and HAProxy name it
+
+
+@pytest.mark.parametrize("host", ["::1", "::", "192.0.2.2", "example.test"])
+def test_haproxy_does_not_stand_before_replicas_that_it_would_not_find(host: str) -> None:
+    assert front(host) == {"RAY_SERVE_ENABLE_HA_PROXY": "0"}
+    assert front("127.0.0.1") == front("0.0.0.0") == {}
 
 
 @pytest.mark.parametrize(
