@@ -1,13 +1,16 @@
 """`serve run CONFIG` on a Ray that this process starts: `python -m deployments.own_ray CONFIG`.
 
 Ray's dashboard, which `serve status` asks, takes a fiftieth of a core and memory even when nobody
-looks: it is there only with `--dashboard`. Interrupted, it lets running answers finish.
+looks: it is there only with `--dashboard`. Interrupted, or when its standard input ends, as it does
+with whoever started it, it lets running answers finish.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import signal
+import threading
 import time
 from typing import NoReturn
 
@@ -18,6 +21,7 @@ from ray.serve.scripts import cli
 
 NAMESPACE = "serve"  # where Serve's own commands look
 POLL_S = 0.2
+STDIN = 0
 
 
 def main() -> None:
@@ -25,9 +29,17 @@ def main() -> None:
     parser.add_argument("config")
     parser.add_argument("--dashboard", action="store_true")
     arguments = parser.parse_args()
+    watch = threading.Thread(target=_watch_input, args=[threading.get_ident()], daemon=True)
+    watch.start()
     ray.init(address="local", namespace=NAMESPACE, include_dashboard=arguments.dashboard)
     signal.signal(signal.SIGINT, _drain)
     cli.main(["run", arguments.config])
+
+
+def _watch_input(main_thread: int) -> None:
+    while os.read(STDIN, 4096):
+        pass
+    signal.pthread_kill(main_thread, signal.SIGINT)
 
 
 def _drain(number: int, frame: object) -> NoReturn:

@@ -50,6 +50,7 @@ class ServeRun:
             [*command, "--dashboard"] if dashboard else command,
             env=_environment(config.parent, host),
             start_new_session=True,
+            stdin=subprocess.PIPE,  # ends when this process does, however that is
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

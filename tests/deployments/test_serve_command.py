@@ -132,6 +132,8 @@ def test_two_servers_run_side_by_side() -> None:
         wait_for(lambda: not one.ask_ready())
         wait_for(one.ask_ready)  # another one has taken its place
         assert other.ask_ready()
+        one.process.kill()
+        assert left_after(one, 30) == []
 
 
 @pytest.mark.slow
