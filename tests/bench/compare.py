@@ -65,8 +65,11 @@ class Comparison:
         present = [server for server in servers if server.installed(peers)]
         for number in range(1, self._plan.rounds + 1):
             for server in present:
+                alone = with_engine and server.engine is not None
+                if alone:
+                    self._engine(server, number)
                 self._server(server, peers, number)
-                if with_engine and server.engine is not None:
+                if alone:  # again: the machine's own speed changes within minutes
                     self._engine(server, number)
 
     def url(self, endpoint: Endpoint) -> None:
