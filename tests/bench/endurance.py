@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
-import re
 import statistics
 import sys
 import time
@@ -21,6 +20,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.request import urlopen
+
+from prometheus_client.parser import text_string_to_metric_families
 
 from configs.shipped import default_model
 from tests.bench.client import Ask, over_http
@@ -34,7 +35,7 @@ LONGEST_PROMPT, LONGEST_ANSWER = 512, 256  # tokens
 BROKEN_OFF = 0.2  # of all answers
 PATIENCE_S = 2.0  # after which one of those is broken off at the latest
 LATE_S = 300.0  # after which an answer is taken never to end
-HELD = re.compile(r"^\w*kv_blocks_used\{.*\} ([\d.]+)$", re.MULTILINE)
+HELD = "stepserve_kv_blocks_used"
 
 Memory = Mapping[str, float]  # MiB of all processes of a kind
 
@@ -109,13 +110,19 @@ def blocks_held(url: str, patience_s: float = 10.0) -> float:
     until = time.monotonic() + patience_s
     while True:
         with urlopen(f"{url}/metrics", timeout=patience_s) as answer:
-            told = HELD.findall(answer.read().decode())
-        if not told:
-            raise RuntimeError("the metrics tell of no KV blocks")
-        held = sum(map(float, told))
+            held = held_in(answer.read().decode())
         if not held or time.monotonic() > until:
             return held
         time.sleep(0.5)
+
+
+def held_in(metrics: str) -> float:
+    """By all replicas. Raises RuntimeError if the metrics do not tell."""
+    families = text_string_to_metric_families(metrics)
+    told = [one.value for family in families if family.name == HELD for one in family.samples]
+    if not told:
+        raise RuntimeError("the metrics tell of no KV blocks")
+    return sum(told)
 
 
 def table(samples: Sequence[Memory]) -> Iterator[str]:

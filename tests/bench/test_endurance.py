@@ -7,7 +7,7 @@ import pytest
 
 from models.mock import MockEngine
 from tests.bench.client import Endpoint, over_http
-from tests.bench.endurance import HELD, Load, blocks_held, client, table
+from tests.bench.endurance import Load, blocks_held, client, held_in, table
 from tests.bench.prompts import Prompts
 from tests.bench.sse import Stream
 from tests.deployments.serving import listening, make_app
@@ -68,7 +68,8 @@ def test_a_process_that_came_late_has_no_earlier_memory() -> None:
 
 
 def test_held_blocks_are_read_from_the_metrics() -> None:
-    text = (
-        '# HELP x_kv_blocks_used KV\nx_kv_blocks_used{model="m"} 3.0\nx_kv_blocks{model="m"} 9.0\n'
-    )
-    assert HELD.findall(text) == ["3.0"]
+    replicas = [f'stepserve_kv_blocks_used{{replica="{name}"}} 3.0' for name in "ab"]
+    told = ["# TYPE stepserve_kv_blocks_used gauge", *replicas, "stepserve_kv_blocks 9.0", ""]
+    assert held_in("\n".join(told)) == 6
+    with pytest.raises(RuntimeError, match="no KV blocks"):
+        held_in("stepserve_kv_blocks 9.0\n")
