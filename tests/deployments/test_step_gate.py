@@ -206,6 +206,18 @@ async def test_a_sequence_cancelled_before_its_batch_is_left_out_of_it() -> None
     assert "gone" not in [sequence.id for batch in steps.batches for sequence in batch]
 
 
+async def test_a_step_that_everybody_left_keeps_the_gate_shut_to_its_end() -> None:
+    steps = CountingSteps()
+    gate = StepGate(steps.step)
+    gone = asyncio.create_task(generate(gate, new_sequence("gone"), 2))
+    await turns(STEP_TURNS // 2)
+    gone.cancel()
+    early = asyncio.create_task(generate(gate, new_sequence("early"), 2))
+    await turns(STEP_TURNS // 4)
+    await asyncio.gather(generate(gate, new_sequence("late"), 2), early)
+    assert [len(batch) for batch in steps.batches] == [1, 2, 2]
+
+
 async def test_an_exception_in_a_step_reaches_its_sequences_and_the_gate_opens_again() -> None:
     failures = [RuntimeError("out of memory")]
     steps = CountingSteps()
