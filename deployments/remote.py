@@ -29,9 +29,7 @@ from models.token_engine import Admitted, Tokens
 
 logger = logging.getLogger("stepserve")
 
-SHORT_PROMPT = (
-    6000  # characters: a ms or two of English, 12 ms of the worst; longer ones block no loop
-)
+ENCODED_HERE = 6000  # characters, which take the loop a ms or two of English, 12 of the worst
 STOP_TIMEOUT_S = 5.0  # after it a stream whose text has stopped is cancelled instead
 
 Description = dict[str, Any]
@@ -148,7 +146,7 @@ class RemoteEngine:
 
     async def _encoded(self, request: GenerateRequest) -> Encoded:
         """Here if it is short: that takes less than to ask for it."""
-        if size_of(request) <= SHORT_PROMPT:
+        if size_of(request) <= ENCODED_HERE:
             return encode(self._text, request, self.max_context)
         result: Encoded = await result_of(lambda: self._encode.remote(request, self.max_context))
         return result

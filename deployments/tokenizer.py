@@ -20,7 +20,7 @@ from models.request import GenerateRequest, Prompt, TextPrompt, TokenPrompt
 from models.text.inputs import encode_inputs
 from models.text.pipeline import Encoded
 
-SHORT_PROMPT = 4000  # characters or tokens; what is longer is done off the event loop
+ON_THE_LOOP = 4000  # characters or tokens; more of them are a thread's work
 THREADS = 4
 
 T = TypeVar("T")
@@ -60,7 +60,7 @@ class Tokenizer:
 
     async def _result(self, work: Callable[[], T], size: int) -> T | EngineError:
         try:
-            if size <= SHORT_PROMPT:
+            if size <= ON_THE_LOOP:
                 return work()
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         except EngineError as error:

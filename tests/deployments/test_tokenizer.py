@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 
 from configs.settings import ModelSettings
-from deployments.tokenizer import SHORT_PROMPT, Tokenizer
+from deployments.tokenizer import ON_THE_LOOP, Tokenizer
 from models.errors import Invalid, TooLong
 from models.request import ChatPrompt, GenerateRequest, Prompt, TextPrompt, TokenPrompt
 from models.text.pipeline import Encoded
@@ -37,7 +37,7 @@ async def test_failures_are_values() -> None:
 
 async def test_a_long_prompt_leaves_the_event_loop_free() -> None:
     made = await tokenizer()
-    message = {"role": "user", "content": "x" * 50 * SHORT_PROMPT}
+    message = {"role": "user", "content": "x" * 50 * ON_THE_LOOP}
     encoding = asyncio.create_task(made.encode(request(ChatPrompt((message,))), 10**6))
     turns = 0
     while not encoding.done():
