@@ -55,7 +55,10 @@ class Forward(Protocol[LayoutT]):
     def layout(self, spans: abc.Sequence[Span]) -> LayoutT: ...
 
     def __call__(self, layout: LayoutT, ids: Tensor, keep: Tensor) -> Tensor:
-        """Logits [len(keep), vocabulary] after the flat tokens ``keep`` of ``ids`` [tokens]."""
+        """Logits [len(keep), vocabulary] after the flat tokens ``keep`` of ``ids`` [tokens].
+
+        ``keep`` names none twice.
+        """
         ...
 
 
@@ -126,9 +129,11 @@ class PagedModel:
         layout = self._forward.layout(chunks)
         ends, scored = _kept(layout, chunks)
         fed = [(i, chunk) for i, chunk in enumerate(chunks) if chunk.from_slot]
+        kept = ends + scored
+        assert len(set(kept)) == len(kept), "a flat token is kept twice"
         ids, keep, slots, places, owners = layout.send(
             _known_ids(layout, chunks),
-            ends + scored,
+            kept,
             [chunk.slot for chunk in chunks for _ in range(chunk.sampled)],
             [layout.starts[i] + chunk.count - 1 for i, chunk in fed],
             [chunk.slot for _, chunk in fed],

@@ -129,6 +129,14 @@ def test_a_step_may_sample_nothing(llama: Any) -> None:
     assert paged.launch([chunk]).tokens() == []
 
 
+def test_no_logits_are_asked_for_twice(llama: Any) -> None:
+    tokens = (4, 5, 6)
+    asked = sequence([*tokens, 7])
+    chunk = Chunk(asked, 0, 3, True, tokens, False, 0, (0,), tokens, targets=(5, 6, 7))
+    with pytest.raises(AssertionError, match="twice"):
+        served(llama).launch([chunk])
+
+
 def test_capacity_is_what_was_asked_for_and_fits(llama: Any) -> None:
     capacity = served(llama, max_context=40, prefix_cache=False).capacity
     assert (capacity.max_context, capacity.vocab_size, capacity.slots) == (40, VOCAB, 6)
