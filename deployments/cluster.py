@@ -5,7 +5,9 @@ from __future__ import annotations
 import resource
 import socket
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
+from random import SystemRandom
 
 # HAProxy passes requests straight on to the ingress's replicas, in half of the time and the CPU
 # that Serve's Python proxy takes; where there is none, as outside Linux, Serve takes that. It
@@ -64,6 +66,7 @@ FILES = {
 HAPROXY_HOSTS = ("127.0.0.1", "0.0.0.0", "localhost")
 MOST_CONNECTIONS = 4096  # what HAProxy keeps at once; others wait
 SPARE_FILES = 100
+OWN_PORTS = range(20_000, 30_000)  # below those that a system hands out, to Ray's processes too
 
 
 def beside_others(folder: Path) -> dict[str, str]:
@@ -89,12 +92,15 @@ def within_limits() -> dict[str, str]:
 
 
 def free_ports(count: int) -> list[int]:
-    """As many that nobody listens at; none twice."""
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind(("", 0))
-        return [probe.getsockname()[1] for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
+    """As many that nobody uses; none twice."""
+    shuffled = SystemRandom().sample(OWN_PORTS, len(OWN_PORTS))
+    return list(islice(filter(_is_free, shuffled), count))
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True

@@ -34,6 +34,18 @@ def test_ports_are_free_and_none_comes_twice() -> None:
             probe.bind(("127.0.0.1", port))
 
 
+def test_a_port_that_somebody_uses_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    used, free = free_ports(2)
+    monkeypatch.setattr("deployments.cluster.OWN_PORTS", [used, free])
+    with socket.socket() as user:
+        user.bind(("127.0.0.1", used))
+        assert free_ports(2) == [free]
+
+
+def test_no_port_is_one_that_linux_or_serve_hands_out() -> None:
+    assert not set(free_ports(20)) & set(range(30_000, 61_000))
+
+
 def test_servers_on_one_machine_share_neither_ports_nor_files() -> None:
     one, other = beside_others(Path("/tmp/one")), beside_others(Path("/tmp/other"))
     assert one.keys() == other.keys() == {*PORTS, *FILES}
