@@ -64,7 +64,7 @@ FILES = {
     "RAY_SERVE_HAPROXY_SERVER_STATE_FILE": "server-state",
 }
 HAPROXY_HOSTS = ("127.0.0.1", "0.0.0.0", "localhost")
-MOST_CONNECTIONS = 4096  # what HAProxy keeps at once; others wait
+MOST_CONNECTIONS = 16384  # kept at once, idle ones too; others wait, even to ask for /health
 SPARE_FILES = 100
 OWN_PORTS = range(20_000, 30_000)  # below those that a system hands out, to Ray's processes too
 

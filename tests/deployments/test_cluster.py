@@ -66,7 +66,7 @@ def test_haproxy_does_not_stand_before_replicas_that_it_would_not_find(host: str
 
 
 @pytest.mark.parametrize(
-    ("files", "connections"), [(1024, 369), (4096, 1598), (1048576, 4096), (-1, None)]
+    ("files", "connections"), [(1024, 369), (4096, 1598), (1048576, 16384), (-1, None)]
 )
 def test_haproxy_keeps_within_the_limit_of_open_files(
     files: int, connections: int | None, monkeypatch: pytest.MonkeyPatch
