@@ -75,7 +75,7 @@ def access_of(scope: Scope) -> Access:
 
 
 class AccessLog:
-    """The outermost layer. ``answer_id`` puts the id on the answer, unless a proxy does it."""
+    """The outermost layer. ``answer_id`` puts the id on the answer, unless the server does."""
 
     def __init__(self, app: ASGIApp, answer_id: bool = True) -> None:
         self._app = app

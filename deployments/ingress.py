@@ -35,7 +35,7 @@ def create_app(
     """The whole application; ``engines`` by the names that clients send.
 
     ``responses`` keeps the answers of ``/v1/responses`` where several of these applications serve
-    one graph; without it each keeps its own. ``answer_request_id=False`` where a proxy puts
+    one graph; without it each keeps its own. ``answer_request_id=False`` where the server puts
     ``x-request-id`` on the answers, as Serve's does. Raises ``ValueError`` or ``OSError`` if the
     API keys cannot be read.
     """

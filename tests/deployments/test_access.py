@@ -64,7 +64,7 @@ async def test_every_answer_has_an_id() -> None:
     assert crashed.headers["x-request-id"].startswith("req_")
 
 
-async def test_a_proxy_may_answer_the_id() -> None:
+async def test_the_server_may_answer_the_id() -> None:
     engine = MockEngine("mock")
     given = AppSettings(models=[ModelSettings(name="mock", factory="models.mock:MockEngine")])
     app = create_app({"mock": engine}, given, Probes(), answer_request_id=False)
