@@ -26,6 +26,7 @@ from tests.serving import ROOT, Server, serving
 
 PRESET = ROOT / "configs" / "presets" / "mock.yaml"
 MIB = 1024
+PASSED = ("haproxy", "ray::ProxyActor", "ray::ServeReplica")
 
 
 @contextmanager
@@ -55,15 +56,14 @@ async def ask_all(url: str, streams: int, tokens: int, limit_s: float) -> list[S
 
 
 def title(pid: int) -> str:
-    """What Ray calls it; empty if it is none of Ray's."""
-    first = command_line(pid).partition(" ")[0]
-    return first if first.startswith("ray::") else ""
+    """What Ray calls it, or the name of its program."""
+    return Path(command_line(pid).partition(" ")[0]).name
 
 
 def replicas(server: Server) -> Mapping[int, str]:
-    """The processes that streams pass, by what Ray calls them."""
+    """The processes that streams pass, by their titles."""
     named = {pid: title(pid) for pid in server.processes()}
-    return {pid: name for pid, name in named.items() if "Replica" in name or "Proxy" in name}
+    return {pid: name for pid, name in named.items() if name.startswith(PASSED)}
 
 
 def measure(

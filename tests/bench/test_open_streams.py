@@ -14,7 +14,8 @@ def test_many_open_streams_are_each_whole() -> None:
         lines = list(measure(server, 200, 20, 1))
     assert {line.count("|") for line in lines if line.startswith("|")} == {5}
     assert any("Ingress" in line for line in lines)
-    assert any("Proxy" in line for line in lines)
+    assert any("haproxy" in line for line in lines)
+    assert not any("Manager" in line for line in lines)  # no stream passes it
 
 
 async def test_answers_that_do_not_come_are_not_waited_for() -> None:
