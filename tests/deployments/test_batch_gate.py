@@ -10,6 +10,8 @@ import pytest
 from deployments.batch_gate import BatchGate
 from tests.deployments.replica import replica_context
 from tests.deployments.serving import eventually
+from tests.models.tallying import TallyModel
+from tests.models.test_embed_engine import ask, running
 
 
 @pytest.fixture(autouse=True)
@@ -54,3 +56,18 @@ async def test_who_has_left_is_not_chosen() -> None:
     answers = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 10)
     assert [answers[index] for index in (1, 3, 4)] == [4, 16, 25]
     assert squares.batches == [[1, 2], [4, 5]]
+
+
+async def test_requests_that_name_a_multiplexed_model_still_share_one_batch() -> None:
+    from ray.serve import context
+
+    model = TallyModel()
+    async with running(model) as engine:
+        engine.batches = BatchGate(engine.batcher.run, engine.batcher.choose)
+
+        async def request(name: str) -> None:
+            context._set_request_context(multiplexed_model_id=name)
+            await engine.embed(ask("a"))
+
+        await asyncio.gather(request("one"), request("other"))
+    assert model.batches == [[b"a", b"a"]]
