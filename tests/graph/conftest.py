@@ -55,7 +55,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGraph]:
     lives = tmp_path_factory.mktemp("lives")
     settings = AppSettings.model_validate({"models": _models(str(lives))})
     with (
-        tempfile.TemporaryDirectory(prefix="ray") as folder,  # a socket's path must be short
+        tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as folder,  # short: it holds sockets
         pytest.MonkeyPatch.context() as environment,
     ):
         told = CLUSTER_ENVIRONMENT | beside_others(Path(folder)) | within_limits() | QUICKER
