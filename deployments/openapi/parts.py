@@ -10,7 +10,6 @@ from models.embedding import MAX_INPUTS
 Schema = dict[str, Any]
 
 STRING: Schema = {"type": "string"}
-ANYTHING: Schema = {}
 
 
 def or_null(schema: Schema) -> Schema:
