@@ -111,8 +111,14 @@ class ServeRun:
         self._process.send_signal(signal.SIGINT)  # the only one that `serve run` minds
 
     def _kill(self) -> None:
+        """Its whole session: Ray's workers, and HAProxy, have process groups of their own."""
+        session = self._process.pid
         with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+            os.killpg(session, signal.SIGKILL)
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(ProcessLookupError):
+                if os.getsid(pid := int(process.name)) == session:
+                    os.kill(pid, signal.SIGKILL)
 
 
 def ask_ready(host: str, port: int) -> ModelStates | None:
