@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import socket
 from importlib.util import find_spec
@@ -89,6 +90,13 @@ def within_limits() -> dict[str, str]:
     if files == resource.RLIM_INFINITY:
         return {}
     return {"RAY_SERVE_HAPROXY_MAXCONN": str(min(MOST_CONNECTIONS, (files - SPARE_FILES) * 2 // 5))}
+
+
+def sockets() -> dict[str, str]:
+    """Another folder for Ray's sockets where that of temporary files leaves no room for them: they
+    lie below it by names of up to 68 characters, and the system takes 107 in all."""
+    folder = os.environ.get("TMPDIR", "")
+    return {"RAY_TMPDIR": "/tmp"} if len(folder.encode()) > 107 - 68 else {}
 
 
 def free_ports(count: int) -> list[int]:

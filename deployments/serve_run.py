@@ -15,7 +15,13 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from deployments.cluster import CLUSTER_ENVIRONMENT, beside_others, front, within_limits
+from deployments.cluster import (
+    CLUSTER_ENVIRONMENT,
+    beside_others,
+    front,
+    sockets,
+    within_limits,
+)
 
 POLL_S = 0.5
 PROBE_TIMEOUT_S = 10.0
@@ -141,5 +147,5 @@ def reachable(host: str) -> str:
 
 def _environment(folder: Path, host: str) -> dict[str, str]:
     own = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    told = CLUSTER_ENVIRONMENT | front(host) | beside_others(folder) | within_limits()
+    told = CLUSTER_ENVIRONMENT | front(host) | beside_others(folder) | within_limits() | sockets()
     return {"RAY_USAGE_STATS_ENABLED": "0"} | told | own

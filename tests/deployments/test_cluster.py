@@ -16,6 +16,7 @@ from deployments.cluster import (
     beside_others,
     free_ports,
     front,
+    sockets,
     within_limits,
 )
 
@@ -74,6 +75,17 @@ def test_haproxy_keeps_within_the_limit_of_open_files(
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, files))
     told = {} if connections is None else {"RAY_SERVE_HAPROXY_MAXCONN": str(connections)}
     assert within_limits() == told
+
+
+def test_a_long_folder_for_temporary_files_is_not_rays(monkeypatch: pytest.MonkeyPatch) -> None:
+    below = "/ray/session_2026-11-30_07-46-32_879670_4194304/sockets/plasma_store"
+    folder = "/" + "x" * (107 - len(below) - 1)
+    monkeypatch.setenv("TMPDIR", folder)
+    assert sockets() == {}
+    monkeypatch.setenv("TMPDIR", folder + "x")
+    assert sockets() == {"RAY_TMPDIR": "/tmp"}
+    monkeypatch.delenv("TMPDIR")
+    assert sockets() == {}
 
 
 def test_ray_knows_every_name_that_it_is_told() -> None:
