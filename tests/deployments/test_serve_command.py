@@ -134,6 +134,9 @@ def test_two_servers_run_side_by_side() -> None:
         assert other.ask_ready()
         one.process.kill()
         assert left_after(one, 30) == []
+        os.kill(next(pid for pid in other.processes() if is_serve_run(pid)), signal.SIGKILL)
+        assert other.process.wait(30) == 1
+        assert left_after(other, 10) == []
 
 
 @pytest.mark.slow
@@ -204,6 +207,10 @@ def test_told_to_stop_while_it_fetches_it_leaves_nothing_half_done(tmp_path: Pat
 
 def is_haproxy(pid: int) -> bool:
     return b"/haproxy\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def is_serve_run(pid: int) -> bool:
+    return b"\0deployments.own_ray\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
