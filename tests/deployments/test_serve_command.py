@@ -108,6 +108,7 @@ def test_it_serves_and_stops_cleanly_when_told_to() -> None:
             assert server.stop(signal.SIGTERM) == 0
             assert list(lines)[-2] == "data: [DONE]"
         assert left_after(server, 10) == []
+        assert "Deleting app" not in server.log()  # which is Serve's way to say it
 
 
 @pytest.mark.slow
