@@ -36,7 +36,7 @@ def mock_config(every_s: float) -> Iterator[Path]:
     (application,) = config["applications"]
     application["args"]["models"][0]["factory_args"] |= {"inter_token_s": every_s}
     for deployment in application["deployments"]:
-        deployment["max_ongoing_requests"] = 100_000
+        deployment |= {"max_ongoing_requests": 100_000, "max_queued_requests": -1}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "mock.yaml"
         path.write_text(yaml.safe_dump(config))
