@@ -20,7 +20,7 @@ import uvloop
 import yaml
 
 from tests.bench.client import Endpoint, over_http
-from tests.bench.processes import command_line, cpu_s, resident_kib
+from tests.bench.processes import command_line, cpu_s, lives, resident_kib
 from tests.bench.sse import Stream
 from tests.serving import ROOT, Server, serving
 
@@ -79,7 +79,7 @@ def measure(
     began = time.perf_counter()
     for _ in range(rounds):
         results = uvloop.run(ask_all(server.url, streams, tokens, limit_s))
-        memory.append({pid: resident_kib(pid) for pid in names})
+        memory.append({pid: resident_kib(pid) for pid in names if lives(pid)})
     took = time.perf_counter() - began
     count = rounds * streams * tokens
     paces = [(tokens - 1) / (one.arrivals[-1] - one.arrivals[0]) for one in results]
@@ -88,10 +88,10 @@ def measure(
     yield f"{statistics.median(paces):.1f}.\n"
     yield "| process | MiB before | after each time | CPU µs a token |"
     yield "|---|---|---|---|"
-    for pid, name in names.items():
+    for pid in memory[-1]:  # an HAProxy that has handed over to another one may have ended
         first, *later = (round(one[pid] / MIB) for one in memory)
         spent = (cpu_s(pid) - cpu[pid]) / count * 1e6
-        yield f"| {name} | {first} | {', '.join(map(str, later))} | {spent:.1f} |"
+        yield f"| {names[pid]} | {first} | {', '.join(map(str, later))} | {spent:.1f} |"
 
 
 def main() -> None:
