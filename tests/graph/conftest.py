@@ -54,11 +54,19 @@ class RunningGraph:
 def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGraph]:
     lives = tmp_path_factory.mktemp("lives")
     settings = AppSettings.model_validate({"models": _models(str(lives))})
-    with (
-        tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as folder,  # short: it holds sockets
-        pytest.MonkeyPatch.context() as environment,
-    ):
-        told = CLUSTER_ENVIRONMENT | beside_others(Path(folder)) | within_limits() | QUICKER
+    with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as folder:  # short: it holds sockets
+        _start_ray(Path(folder))
+        try:
+            yield RunningGraph(_start(settings), lives)
+        finally:
+            serve.shutdown()  # type: ignore[no-untyped-call]
+            ray.shutdown()
+
+
+def _start_ray(folder: Path) -> None:
+    """Its processes inherit what they are told; servers that other tests start must not."""
+    told = CLUSTER_ENVIRONMENT | beside_others(folder) | within_limits() | QUICKER
+    with pytest.MonkeyPatch.context() as environment:
         for name, value in told.items():
             environment.setenv(name, value)
         ray.init(
@@ -66,14 +74,9 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGraph]:
             num_cpus=8,
             include_dashboard=False,
             log_to_driver=False,
-            _temp_dir=folder,
+            _temp_dir=str(folder),
             runtime_env={"env_vars": {"PYTHONPATH": str(ROOT)}},
         )
-        try:
-            yield RunningGraph(_start(settings), lives)
-        finally:
-            serve.shutdown()  # type: ignore[no-untyped-call]
-            ray.shutdown()
 
 
 def _start(settings: AppSettings) -> int:
