@@ -33,12 +33,15 @@ ROUTER = {"initial_backoff_s": 0.002, "backoff_multiplier": 1.5, "max_backoff_s"
 
 DRAIN_S = 120.0  # for running answers, when a replica is to go
 
-# Serve reads these when a replica starts. The first two triple the tokens a second that a replica
-# passes on; the last is the largest call between replicas in bytes: a prompt's token ids.
+# Read when a replica starts. The first two triple the tokens a second that a replica
+# passes on; the third is the largest call between replicas in bytes: a prompt's token ids. The last
+# two make a line of a log every few seconds of the bar that shows how far a long load has come.
 REPLICA_ENVIRONMENT = {
     "RAY_SERVE_RUN_USER_CODE_IN_SEPARATE_THREAD": "0",
     "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP": "0",
     "RAY_SERVE_REPLICA_GRPC_MAX_MESSAGE_LENGTH": str(64 * 1024 * 1024),
+    "TQDM_DELAY": "5",
+    "TQDM_MININTERVAL": "5",
 }
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PreTrainedModel
-from transformers.utils.logging import disable_progress_bar
 
 from models.step.limits import context_limit
 from models.step.place import noted, parameters_of, place_of, weights_of
@@ -125,7 +124,6 @@ def _load(folder: Path, device: torch.device, dtype: torch.dtype) -> PreTrainedM
     if config.is_encoder_decoder:
         raise ValueError(f"{config.model_type} is an encoder-decoder: it cannot embed")
     config.use_cache = False
-    disable_progress_bar()  # type: ignore[no-untyped-call]
     model = AutoModel.from_pretrained(folder, config=config, dtype=dtype, local_files_only=True)
     assert isinstance(model, PreTrainedModel)
     model.to(device).eval()  # type: ignore[arg-type]

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
-from transformers.utils.logging import disable_progress_bar
 
 from models.step.assemble import Wishes, assemble
 from models.step.model import StepModel
@@ -66,7 +65,6 @@ def _load(folder: Path, device: torch.device, dtype: torch.dtype) -> PreTrainedM
     config = AutoConfig.from_pretrained(folder, local_files_only=True)
     if config.is_encoder_decoder:
         raise ValueError(f"{config.model_type} is an encoder-decoder, not a causal language model")
-    disable_progress_bar()  # type: ignore[no-untyped-call]
     model = AutoModelForCausalLM.from_pretrained(
         folder, config=config, dtype=dtype, local_files_only=True
     )

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -73,3 +76,11 @@ def test_a_shipped_config_keeps_the_replicas_environment(file: str) -> None:
 
 def test_other_characters_than_serve_takes_are_replaced() -> None:
     assert deployment_name("Model", "org/name:tag v1.0_x") == "Model-org-name-tag-v1.0_x"
+
+
+def test_what_is_loaded_within_seconds_shows_no_bar_in_a_replicas_log() -> None:
+    command = [sys.executable, "-c", "from tqdm.auto import tqdm; [*tqdm(range(9))]"]
+    done = subprocess.run(
+        command, env=os.environ | REPLICA_ENVIRONMENT, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
