@@ -42,7 +42,6 @@ def main() -> None:
     with nullcontext() if arguments.url else FileLock(LOCK):
         found = compare(arguments, plan)
     text = report(found)
-    plan.folder.mkdir(parents=True, exist_ok=True)
     (plan.folder / "report.md").write_text(text)
     print(text)
     if can_draw():

@@ -50,6 +50,7 @@ class Comparison:
     """Fills `results` and saves them after every scenario, so that a run may be cut short."""
 
     def __init__(self, plan: Plan, prompts: Prompts, results: Results, say: Say) -> None:
+        plan.folder.mkdir(parents=True, exist_ok=True)
         self.results = results
         self._plan = plan
         self._prompts = prompts

@@ -44,6 +44,11 @@ def test_what_fails_does_not_end_the_run(tmp_path: Path) -> None:
     assert "no such model" in text
 
 
+def test_the_folder_is_there_for_whatever_is_run_first(tmp_path: Path) -> None:
+    comparison(tmp_path / "build" / "bench")
+    assert (tmp_path / "build" / "bench").is_dir()
+
+
 def test_a_server_that_runs_already(tmp_path: Path) -> None:
     with listening(make_app(MockEngine("mock"))) as url:
         made = comparison(tmp_path)
