@@ -81,7 +81,7 @@ class EngineSettings(Settings):
     step_ms: Annotated[float, Field(gt=0)] | None = Field(
         None,
         description="how long a step should take while answers are generated, prompts beside them"
-        " included; null: what 512 prompt tokens take, 50 to 200",
+        " included; null: what 512 prompt tokens take, 50 to 170",
     )
     speculative_tokens: Annotated[int, Field(ge=0)] = Field(
         0, description="most tokens guessed at once by what followed the same text; 0: no guesses"

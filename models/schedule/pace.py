@@ -9,7 +9,7 @@ FIRST_TOKENS = 128  # beside those who decode, before anything is known
 DRAFT_SHARE = 0.5  # of what decoding takes goes to drafts at most
 LEAST_SHARE = 0.5  # of what decoding takes goes to prompts, however long that is
 AUTO_TOKENS = 512  # of prompts fill a step well; the time for them, within:
-AUTO_SECONDS = (0.05, 0.2)
+AUTO_SECONDS = (0.05, 0.17)
 
 
 class Pace:

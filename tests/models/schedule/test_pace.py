@@ -58,7 +58,7 @@ def test_by_default_steps_follow_the_machine() -> None:
         machine.arrive(2000)
         machine.arrive(2000)
         machine.run(20)
-    assert statistics.median(mixed(slow)) == pytest.approx(0.2, rel=0.15)
+    assert statistics.median(mixed(slow)) == pytest.approx(0.17, rel=0.15)
     assert statistics.median(mixed(between)) == pytest.approx(0.028 + 0.0512, rel=0.15)
     assert statistics.median(mixed(fast)) < 0.06
 
