@@ -16,14 +16,12 @@ from typing import Any
 
 import uvloop
 from pydantic import TypeAdapter
-from tokenizers import Tokenizer
 
 from configs.settings import ModelSettings
 from models.build import build_scheduled
 from models.events import Finished, Text
 from models.request import GenerateRequest, SamplingParams, TextPrompt
 from models.scheduled import Scheduled
-from models.source import resolve
 from tests.bench.client import Ask
 from tests.bench.figures import Figures, figures
 from tests.bench.prompts import Prompts
@@ -71,7 +69,7 @@ def main() -> None:
     arguments: dict[str, Any] = json.loads(settings)
     model = ModelSettings.model_validate(arguments)
     assert model.source
-    source = Prompts.of(Tokenizer.from_file(str(resolve(model.source) / "tokenizer.json")))
+    source = Prompts.counted_by(model.source)
     with build_scheduled(model) as engine:
         found = uvloop.run(measure(engine, names.split(","), source, seed))
     Path(file).write_bytes(found)
