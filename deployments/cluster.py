@@ -70,6 +70,12 @@ SPARE_FILES = 100
 OWN_PORTS = range(20_000, 30_000)  # below those that a system hands out, to Ray's processes too
 
 
+def on_one_machine(folder: Path, host: str) -> dict[str, str]:
+    """All that the processes of one server are told that listens at `host`."""
+    own = front(host) | beside_others(folder) | within_limits() | sockets()
+    return CLUSTER_ENVIRONMENT | own
+
+
 def beside_others(folder: Path) -> dict[str, str]:
     """Ports and files that no other server on this machine uses. Sockets will be below `folder`
     by names of up to 80 characters, and the system takes 107 in all."""

@@ -15,13 +15,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from deployments.cluster import (
-    CLUSTER_ENVIRONMENT,
-    beside_others,
-    front,
-    sockets,
-    within_limits,
-)
+from deployments.cluster import on_one_machine
 
 POLL_S = 0.5
 PROBE_TIMEOUT_S = 10.0
@@ -150,5 +144,4 @@ def reachable(host: str) -> str:
 
 def _environment(folder: Path, host: str) -> dict[str, str]:
     own = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    told = CLUSTER_ENVIRONMENT | front(host) | beside_others(folder) | within_limits() | sockets()
-    return {"RAY_USAGE_STATS_ENABLED": "0"} | told | own
+    return {"RAY_USAGE_STATS_ENABLED": "0"} | on_one_machine(folder, host) | own

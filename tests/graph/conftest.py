@@ -14,11 +14,12 @@ from ray.serve.schema import LoggingConfig
 
 from configs.settings import AppSettings
 from deployments.app import build, deployment_name
-from deployments.cluster import CLUSTER_ENVIRONMENT, beside_others, free_ports, within_limits
+from deployments.cluster import free_ports, on_one_machine
 from deployments.remote import RemoteEngine
 from deployments.remote_embedder import RemoteEmbedder
 from models.text.pipeline import TextPipeline
 
+HOST = "127.0.0.1"
 OWN = "tests.graph.own_models"
 ROOT = Path(__file__).parents[2]
 QUICKER = {
@@ -65,7 +66,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGraph]:
 
 def _start_ray(folder: Path) -> None:
     """Its processes inherit what they are told; servers that other tests start must not."""
-    told = CLUSTER_ENVIRONMENT | beside_others(folder) | within_limits() | QUICKER
+    told = on_one_machine(folder, HOST) | QUICKER
     with pytest.MonkeyPatch.context() as environment:
         for name, value in told.items():
             environment.setenv(name, value)
@@ -81,7 +82,7 @@ def _start_ray(folder: Path) -> None:
 
 def _start(settings: AppSettings) -> int:
     (port,) = free_ports(1)
-    serve.start(http_options={"host": "127.0.0.1", "port": port})
+    serve.start(http_options={"host": HOST, "port": port})
     quiet = LoggingConfig(enable_access_log=False)
     serve.run(build(settings), name="test", route_prefix="/", logging_config=quiet)
     return port
