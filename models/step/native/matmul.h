@@ -103,10 +103,14 @@ struct Sums {
   Floats at[M][2];
 };
 
+// A function of its own, never inlined: what is done with the sums also wants registers, and would
+// push some of the sums out of them in the middle of the loop.
 template <int M>
-inline void multiply(const Matrix& w, int panel, const Rows& x, int row, Sums<M>& sums) {
+[[gnu::noinline]] Sums<M> multiply(const Matrix& w, int panel, const Rows& x, int row) {
   const int k = w.k;
-  const float* a = x.values + static_cast<size_t>(row) * x.stride;
+  const size_t stride = x.stride;
+  const float* a = x.values + static_cast<size_t>(row) * stride;
+  Sums<M> sums{};
   if (w.format == Format::kFloat32) {
     const float* p = w.weights.as<float>() + static_cast<size_t>(panel) * k * kPanel;
     for (int i = 0; i < k; ++i, p += kPanel) {
@@ -115,7 +119,7 @@ inline void multiply(const Matrix& w, int panel, const Rows& x, int row, Sums<M>
       const Floats low = load<Floats>(p), high = load<Floats>(p + kLanes);
 #pragma GCC unroll 12
       for (int m = 0; m < M; ++m) {
-        const float value = a[m * x.stride + i];
+        const float value = a[m * stride + i];
         sums.at[m][0] += value * low;
         sums.at[m][1] += value * high;
       }
@@ -129,20 +133,22 @@ inline void multiply(const Matrix& w, int panel, const Rows& x, int row, Sums<M>
       const Floats high = as_floats(both & static_cast<int>(0xffff0000));
 #pragma GCC unroll 12
       for (int m = 0; m < M; ++m) {
-        const float value = a[m * x.stride + i];
+        const float value = a[m * stride + i];
         sums.at[m][0] += value * low;
         sums.at[m][1] += value * high;
       }
     }
   }
+  return sums;
 }
 
 template <int M>
-inline void multiply_bytes(const Matrix& w, int panel, const Rows& x, int row, Sums<M>& sums) {
+[[gnu::noinline]] Sums<M> multiply_bytes(const Matrix& w, int panel, const Rows& x, int row) {
   const int groups = w.groups(), stride = groups * kGroup;
   const uint8_t* p = w.weights.as<uint8_t>() + static_cast<size_t>(panel) * stride * kPanel;
   const float* scales = w.scales.as<float>() + static_cast<size_t>(panel) * groups * kPanel;
   const int8_t* bytes = x.bytes + static_cast<size_t>(row) * stride;
+  Sums<M> sums{};
   for (int g = 0; g < groups; ++g, scales += kPanel) {
     Ints parts[M][2];
 #pragma GCC unroll 12
@@ -167,15 +173,13 @@ inline void multiply_bytes(const Matrix& w, int panel, const Rows& x, int row, S
       sums.at[m][1] += __builtin_convertvector(parts[m][1], Floats) * (high * scale);
     }
   }
+  return sums;
 }
 
 template <bool Bytes, int M, class Write>
 void tile(const Matrix& w, int panel, const Rows& x, int row, const Write& write) {
-  Sums<M> sums{};
-  if constexpr (Bytes)
-    multiply_bytes<M>(w, panel, x, row, sums);
-  else
-    multiply<M>(w, panel, x, row, sums);
+  const Sums<M> sums =
+      Bytes ? multiply_bytes<M>(w, panel, x, row) : multiply<M>(w, panel, x, row);
   const Floats low = load<Floats>(w.bias.as<float>() + panel * kPanel);
   const Floats high = load<Floats>(w.bias.as<float>() + panel * kPanel + kLanes);
   for (int m = 0; m < M; ++m) write(row + m, panel, sums.at[m][0] + low, sums.at[m][1] + high);
