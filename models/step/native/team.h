@@ -7,16 +7,20 @@
 #include <thread>
 #include <vector>
 
+#include "cores.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
 class Team {
  public:
-  explicit Team(int size) : size_(size), parts_(size) {
+  // Of as many members as there are cores, each stays on one.
+  explicit Team(int size) : size_(size), settled_(size == cores_.count()), parts_(size) {
     for (int member = 1; member < size; ++member)
       threads_.emplace_back([this, member] {
         member_ = member;
+        if (settled_) cores_.stay(member);
         follow();
       });
   }
@@ -35,10 +39,12 @@ class Team {
   // Every member runs `task`, which may not throw: the others would wait for it. Returns when all
   // have; the caller is one of them.
   void run(const std::function<void()>& task) {
+    if (settled_) cores_.stay(0);
     task_ = &task;
     start(kTask);
     task();
     barrier();
+    if (settled_) cores_.roam();
   }
 
   // Within `run`, by every member: each index below `count` goes to one of them; returns when all
@@ -139,6 +145,8 @@ class Team {
 
   static inline thread_local int member_ = 0;
   const int size_;
+  const Cores cores_;
+  const bool settled_;
   std::vector<Part> parts_;
   std::vector<std::thread> threads_;
   const std::function<void()>* task_ = nullptr;
