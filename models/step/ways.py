@@ -131,7 +131,7 @@ class NativeWay:
         self._team = Team(torch.get_num_threads())
         # 8-bit weights are read so fast that keys and values of 32 would be most of a step.
         self._kv_dtype = kv_dtype or (torch.float16 if int8 else model.dtype)
-        self._int8 = int8
+        self._arithmetic = _arithmetic(model, self._team, int8=int8)
         self.block_size = block_size
         self.bytes_per_token = self._blueprint.numbers_per_token * self._kv_dtype.itemsize
         self.kv_dtypes: tuple[torch.dtype, ...] = (self._kv_dtype,)
@@ -141,16 +141,16 @@ class NativeWay:
         self.detail = ""
 
     def try_out(self, blocks: int) -> NativeForward:
-        self._stack = self._pack(torch.float32, int8=False)
+        self._stack = self._pack(torch.float32, torch.float32)
         self.detail = self._stack.instructions
         return self.open(blocks)
 
     def try_rounded(self, blocks: int) -> NativeForward | None:
         assert self._stack is not None
-        if not self._int8 and self._kv_dtype == torch.float32:
+        if self._arithmetic == self._kv_dtype == torch.float32:
             return None
         self._stack.close()
-        self._stack = self._pack(self._kv_dtype, int8=self._int8)
+        self._stack = self._pack(self._kv_dtype, self._arithmetic)
         return self.open(blocks)
 
     def close(self) -> None:
@@ -179,15 +179,23 @@ class NativeWay:
         """On the same threads."""
         return RowKernels(self._team)
 
-    def _pack(self, kv_dtype: torch.dtype, *, int8: bool) -> Stack:
+    def _pack(self, kv_dtype: torch.dtype, arithmetic: torch.dtype) -> Stack:
         return Stack(
             self._blueprint,
             self._team,
             positions=self._positions,
             block_size=self.block_size,
             kv_dtype=kv_dtype,
-            int8=int8,
+            arithmetic=arithmetic,
         )
+
+
+def _arithmetic(model: PreTrainedModel, team: Team, *, int8: bool) -> torch.dtype:
+    """What the matrices' products are of: bfloat16 only where that is faster."""
+    if int8:
+        return torch.int8
+    faster = model.dtype == torch.bfloat16 and team.multiplies_bfloat16
+    return torch.bfloat16 if faster else torch.float32
 
 
 def _require_suited(model: PreTrainedModel, block_size: int) -> None:

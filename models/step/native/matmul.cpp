@@ -28,12 +28,11 @@ void pack_float32(Matrix& w, int panel, const float* const* rows) {
 }
 
 void pack_bfloat16(Matrix& w, int panel, const float* const* rows) {
-  uint32_t* to = w.weights.as<uint32_t>() + static_cast<size_t>(panel) * w.k * kLanes;
+  uint32_t* to = w.weights.as<uint32_t>() + static_cast<size_t>(panel) * w.pairs() * kPanel;
   each_row(w, panel, rows, [&](int lane, const float* row) {
-    const int shift = lane < kLanes ? 0 : 16;
     for (int i = 0; i < w.k; ++i)
-      to[static_cast<size_t>(i) * kLanes + lane % kLanes] |=
-          load<uint32_t>(row + i) >> 16 << shift;  // its other half is zeros
+      to[static_cast<size_t>(i / 2) * kPanel + lane] |=
+          load<uint32_t>(row + i) >> 16 << i % 2 * 16;  // its other half is zeros
   });
 }
 

@@ -26,28 +26,35 @@ inline int round_up(int value, int unit) { return (value + unit - 1) / unit * un
 
 enum class Format : int { kFloat32, kBFloat16, kInt8 };
 
+// What rows of x are rounded to before they are multiplied.
+enum class Arithmetic : int32_t { kFloat32, kBFloat16, kInt8 };
+
 // A weight [n, k] as the kernels read it.
 struct Matrix {
   Format format = Format::kFloat32;
   int n = 0, k = 0;
-  // float [panel][k][32]; or u32 [panel][k][16]: two bfloat16; or u8 [panel][k/4][32][4]
+  // float [panel][k][32]; or u32 [panel][k/2][32]: two bfloat16; or u8 [panel][k/4][32][4]
   Memory weights;
   Memory scales;   // int8: float [panel][k/64][32]
   Memory bias;     // float [panels * 32], zeros if there is none
 
   int panels() const { return round_up(n, kPanel) / kPanel; }
   int groups() const { return round_up(k, kGroup) / kGroup; }
+  int pairs() const { return round_up(k, 2) / 2; }
   size_t bytes() const {
     const size_t outputs = static_cast<size_t>(panels()) * kPanel;
     if (format == Format::kInt8) return outputs * groups() * kGroup;
-    return outputs * k * (format == Format::kFloat32 ? 4 : 2);
+    return format == Format::kFloat32 ? outputs * k * 4 : outputs * pairs() * 4;
   }
 };
 
-// Rows of x: floats, and for 8-bit weights the same rounded to 8 bit, a scale each 64 of a row.
+// Rows of x: floats, and the same as they are multiplied: rounded to bfloat16, or to 8 bit with a
+// scale each 64 of a row. Behind a row's end are zeros.
 struct Rows {
+  Arithmetic arithmetic;
   const float* values;
-  int stride;  // floats from row to row
+  int stride;  // numbers from row to row
+  const uint16_t* halves = nullptr;
   const int8_t* bytes = nullptr;    // [row][groups * 64]
   const float* scales = nullptr;    // [row][groups]
   const int32_t* offsets = nullptr;  // [row][groups]: -128 times the sum of a group's bytes
@@ -93,6 +100,22 @@ inline Ints dot4(Ints sum, Ints unsigned_bytes, int32_t signed_bytes) {
 #endif
 }
 
+// Of each pair of bfloat16 the first or the second.
+inline Floats half_of(Ints pairs, bool second) {
+  return as_floats(second ? pairs & static_cast<int>(0xffff0000) : pairs << 16);
+}
+
+// Adds to each lane the two products of its pair of bfloat16 with the other pair.
+inline Floats dot2(Floats sum, Ints pairs, int32_t pair) {
+#if defined(__AVX512BF16__)
+  return (Floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)pairs, (__m512bh)_mm512_set1_epi32(pair));
+#else
+  const Ints other = ints(pair);
+  sum += half_of(pairs, false) * half_of(other, false);
+  return sum + half_of(pairs, true) * half_of(other, true);
+#endif
+}
+
 // With many rows a core is too busy to ask for weights early enough by itself.
 inline void prefetch(const void* weights) {
   __builtin_prefetch(static_cast<const char*>(weights) + kAhead, 0, 2);
@@ -125,18 +148,43 @@ template <int M>
       }
     }
   } else {
-    const uint32_t* p = w.weights.as<uint32_t>() + static_cast<size_t>(panel) * k * kLanes;
-    for (int i = 0; i < k; ++i, p += kLanes) {
+    const int pairs = w.pairs();
+    const uint32_t* p = w.weights.as<uint32_t>() + static_cast<size_t>(panel) * pairs * kPanel;
+    for (int i = 0; i < pairs; ++i, p += kPanel) {
       prefetch(p);
-      const Ints both = load<Ints>(p);
-      const Floats low = as_floats(both << 16);
-      const Floats high = as_floats(both & static_cast<int>(0xffff0000));
+      prefetch(p + kLanes);
+      const Ints both[] = {load<Ints>(p), load<Ints>(p + kLanes)};
+#pragma GCC unroll 2
+      for (int second = 0; second < 2; ++second) {
+        const Floats low = half_of(both[0], second), high = half_of(both[1], second);
 #pragma GCC unroll 12
-      for (int m = 0; m < M; ++m) {
-        const float value = a[m * stride + i];
-        sums.at[m][0] += value * low;
-        sums.at[m][1] += value * high;
+        for (int m = 0; m < M; ++m) {
+          const float value = a[m * stride + 2 * i + second];
+          sums.at[m][0] += value * low;
+          sums.at[m][1] += value * high;
+        }
       }
+    }
+  }
+  return sums;
+}
+
+template <int M>
+[[gnu::noinline]] Sums<M> multiply_pairs(const Matrix& w, int panel, const Rows& x, int row) {
+  const int pairs = w.pairs();
+  const size_t stride = x.stride;
+  const uint16_t* a = x.halves + static_cast<size_t>(row) * stride;
+  const uint32_t* p = w.weights.as<uint32_t>() + static_cast<size_t>(panel) * pairs * kPanel;
+  Sums<M> sums{};
+  for (int i = 0; i < pairs; ++i, p += kPanel) {
+    prefetch(p);
+    prefetch(p + kLanes);
+    const Ints low = load<Ints>(p), high = load<Ints>(p + kLanes);
+#pragma GCC unroll 12
+    for (int m = 0; m < M; ++m) {
+      const int32_t pair = load<int32_t>(a + m * stride + 2 * i);
+      sums.at[m][0] = dot2(sums.at[m][0], low, pair);
+      sums.at[m][1] = dot2(sums.at[m][1], high, pair);
     }
   }
   return sums;
@@ -176,20 +224,23 @@ template <int M>
   return sums;
 }
 
-template <bool Bytes, int M, class Write>
+template <Arithmetic A, int M, class Write>
 void tile(const Matrix& w, int panel, const Rows& x, int row, const Write& write) {
-  const Sums<M> sums =
-      Bytes ? multiply_bytes<M>(w, panel, x, row) : multiply<M>(w, panel, x, row);
+  const Sums<M> sums = [&] {
+    if constexpr (A == Arithmetic::kInt8) return multiply_bytes<M>(w, panel, x, row);
+    else if constexpr (A == Arithmetic::kBFloat16) return multiply_pairs<M>(w, panel, x, row);
+    else return multiply<M>(w, panel, x, row);
+  }();
   const Floats low = load<Floats>(w.bias.as<float>() + panel * kPanel);
   const Floats high = load<Floats>(w.bias.as<float>() + panel * kPanel + kLanes);
   for (int m = 0; m < M; ++m) write(row + m, panel, sums.at[m][0] + low, sums.at[m][1] + high);
 }
 
-template <bool Bytes, int M, class Write>
+template <Arithmetic A, int M, class Write>
 void tiles(const Matrix& w, int panel, const Rows& x, int row, int count, const Write& write) {
   if constexpr (M > 0) {
-    for (; count >= M; count -= M, row += M) tile<Bytes, M>(w, panel, x, row, write);
-    if (count) tiles<Bytes, M - 1>(w, panel, x, row, count, write);
+    for (; count >= M; count -= M, row += M) tile<A, M>(w, panel, x, row, write);
+    if (count) tiles<A, M - 1>(w, panel, x, row, count, write);
   }
 }
 
@@ -202,8 +253,10 @@ void matmul(Team& team, const Matrix& w, const Rows& x, int rows, const Write& w
     const int panel = item % panels, row = item / panels * kBlock;
     const int count = std::min(kBlock, rows - row);
     if (w.format == Format::kInt8)
-      tiles<true, kByteTile>(w, panel, x, row, count, write);
+      tiles<Arithmetic::kInt8, kByteTile>(w, panel, x, row, count, write);
+    else if (w.format == Format::kBFloat16 && x.arithmetic == Arithmetic::kBFloat16)
+      tiles<Arithmetic::kBFloat16, kTile>(w, panel, x, row, count, write);
     else
-      tiles<false, kTile>(w, panel, x, row, count, write);
+      tiles<Arithmetic::kFloat32, kTile>(w, panel, x, row, count, write);
   });
 }

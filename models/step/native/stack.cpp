@@ -57,9 +57,10 @@ void Stack::set_layer(int index, const LayerWeights& w) {
 
   std::vector<const float*> rows;
   std::vector<float> biases;
+  const bool int8 = shape_.arithmetic == Arithmetic::kInt8;
   const auto packed = [&](int k) {
     const int count = static_cast<int>(rows.size());
-    Matrix matrix = pack(team_, rows.data(), count, k, biases.data(), shape_.int8);
+    Matrix matrix = pack(team_, rows.data(), count, k, biases.data(), int8);
     rows.clear(), biases.clear();
     return matrix;
   };
@@ -86,7 +87,8 @@ void Stack::set_head(const float* norm, const float* weight, const float* bias) 
   norm_ = copied(norm, shape_.hidden);
   std::vector<const float*> rows;
   add_rows(rows, weight, 0, shape_.vocab, shape_.hidden);
-  head_ = pack(team_, rows.data(), shape_.vocab, shape_.hidden, bias, shape_.int8);
+  const bool int8 = shape_.arithmetic == Arithmetic::kInt8;
+  head_ = pack(team_, rows.data(), shape_.vocab, shape_.hidden, bias, int8);
 }
 
 void Stack::allocate(int blocks) {
@@ -109,7 +111,9 @@ void Stack::reserve(int rows) {
     buffer->stride = round_up(buffer->width, kPanel);
     const size_t size = static_cast<size_t>(rows) * buffer->stride;
     if (buffer->values.size() < size) buffer->values.resize(size);
-    if (!shape_.int8) continue;
+    if (shape_.arithmetic == Arithmetic::kBFloat16 && buffer->halves.size() < size)
+      buffer->halves.resize(size);
+    if (shape_.arithmetic != Arithmetic::kInt8) continue;
     const int groups = round_up(buffer->width, kGroup) / kGroup;
     if (buffer->scales.size() >= static_cast<size_t>(rows) * groups) continue;
     buffer->bytes.resize(static_cast<size_t>(rows) * groups * kGroup);
@@ -166,26 +170,33 @@ void Stack::embed(int row, int32_t id) {
 }
 
 Rows Stack::rows_of(const Buffer& buffer) const {
-  return {buffer.values.data(), buffer.stride, buffer.bytes.data(), buffer.scales.data(),
-          buffer.offsets.data()};
+  return {shape_.arithmetic,    buffer.values.data(), buffer.stride,        buffer.halves.data(),
+          buffer.bytes.data(), buffer.scales.data(), buffer.offsets.data()};
 }
 
-void Stack::quantise(Buffer& buffer, int row) {
-  if (!shape_.int8) return;
-  const size_t groups = round_up(buffer.width, kGroup) / kGroup;
-  quantise_row(buffer.row(row), buffer.width, &buffer.bytes[row * groups * kGroup],
-               &buffer.scales[row * groups], &buffer.offsets[row * groups]);
+void Stack::round(Buffer& buffer, int row) {
+  const float* from = buffer.row(row);
+  if (shape_.arithmetic == Arithmetic::kBFloat16) {
+    uint16_t* to = &buffer.halves[static_cast<size_t>(row) * buffer.stride];
+    for (int i = 0; i < buffer.width; i += kLanes)
+      store(to + i, BFloat16::stored(load<Floats>(from + i)));
+  } else if (shape_.arithmetic == Arithmetic::kInt8) {
+    const size_t groups = round_up(buffer.width, kGroup) / kGroup;
+    quantise_row(from, buffer.width, &buffer.bytes[row * groups * kGroup],
+                 &buffer.scales[row * groups], &buffer.offsets[row * groups]);
+  }
 }
 
-void Stack::quantise_all(Buffer& buffer, int rows) {
-  if (shape_.int8) team_.share(rows, [&](int row) { quantise(buffer, row); });
+void Stack::round_all(Buffer& buffer, int rows) {
+  if (shape_.arithmetic != Arithmetic::kFloat32)
+    team_.share(rows, [&](int row) { round(buffer, row); });
 }
 
 void Stack::normalise(const std::vector<float>& weight, int row, const float* from) {
   const float scale = 1 / root_mean_square(from, shape_.hidden, shape_.epsilon);
   float* to = normed_.row(row);
   for (int i = 0; i < shape_.hidden; ++i) to[i] = weight[i] * (from[i] * scale);
-  quantise(normed_, row);
+  round(normed_, row);
 }
 
 void Stack::rotate(float* head, const float* norm, int position, float scale) const {
@@ -277,11 +288,11 @@ void Stack::run_layer(Layer& layer, const Step& step, const Part& part) {
     team_.share(works, [&](int i) { attend_to<T>(layer, step, part, part.works[i]); });
   });
   const int rows = static_cast<int>(part.rows.size());
-  quantise_all(mixed_, rows);
+  round_all(mixed_, rows);
   matmul(team_, layer.o, rows_of(mixed_), rows, onto_x);
   team_.share(rows, [&](int i) { normalise(layer.inner_norm, i, x_.row(part.rows[i])); });
   matmul(team_, layer.gate_up, rows_of(normed_), rows, gated);
-  quantise_all(inner_, rows);
+  round_all(inner_, rows);
   matmul(team_, layer.down, rows_of(inner_), rows, onto_x);
 }
 
@@ -325,5 +336,6 @@ int64_t stack_weight_bytes(const Stack* stack) {
   return static_cast<int64_t>(stack->weight_bytes());
 }
 const char* stack_instructions() { return instructions(); }
+bool stack_multiplies_bfloat16() { return kMultipliesBFloat16; }
 void stack_destroy(Stack* stack) { delete stack; }
 }

@@ -15,7 +15,7 @@ extern "C" {
 struct Shape {
   int32_t layers, hidden, heads, kv_heads, head_dim, rotary_dim, inner, vocab;
   int32_t gelu;      // of the gate: 0 is silu, 1 is gelu by tanh
-  int32_t int8;      // 1: weights of matrices in 8 bit
+  Arithmetic arithmetic;  // of products with matrices
   int32_t half_embedding;  // 1: the embedding is bfloat16, else float32
   int32_t kv_format;       // 0 float32, 1 bfloat16, 2 float16
   int32_t block_size;
@@ -75,9 +75,10 @@ class Stack {
     std::vector<int> rows;
     std::vector<Work> works;
   };
-  // Floats of a row, and the same in 8 bit where the weights are.
+  // Floats of a row, and the same as they are multiplied.
   struct Buffer {
     std::vector<float> values;
+    std::vector<uint16_t> halves;
     std::vector<int8_t> bytes;
     std::vector<float> scales;
     std::vector<int32_t> offsets;
@@ -90,8 +91,8 @@ class Stack {
   void divide(Part& part);
   void plan(const Step& step);
   void normalise(const std::vector<float>& weight, int row, const float* from);
-  void quantise(Buffer& buffer, int row);
-  void quantise_all(Buffer& buffer, int rows);
+  void round(Buffer& buffer, int row);
+  void round_all(Buffer& buffer, int rows);
   Rows rows_of(const Buffer& buffer) const;
   void run_layer(Layer& layer, const Step& step, const Part& part);
   void rotate(float* head, const float* norm, int position, float scale) const;

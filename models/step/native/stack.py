@@ -19,13 +19,15 @@ from models.step.native.library import LayerWeights, Shape, Step
 from models.step.native.team import Team
 
 KV_FORMATS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+ARITHMETICS = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
 
 
 class Stack:
     """Holds copies of all weights: the model's own may go once it is made.
 
-    Matrices are held in bfloat16 where that loses nothing, else in float32; with ``int8`` as
-    bytes, a scale for each 64 inputs of an output. Computes in float32. For one thread at a time.
+    Matrices are held in bfloat16 where that loses nothing, else in float32; for ``arithmetic`` in
+    int8 as bytes, a scale for each 64 inputs of an output. What they are multiplied with is rounded
+    to ``arithmetic``; sums and all else are in float32. For one thread at a time.
     """
 
     def __init__(
@@ -36,7 +38,7 @@ class Stack:
         positions: int,
         block_size: int,
         kv_dtype: torch.dtype,
-        int8: bool,
+        arithmetic: torch.dtype,
     ) -> None:
         """``positions`` is the longest sequence. Raises MemoryError."""
         self.team = team
@@ -46,7 +48,7 @@ class Stack:
         self._blocks = 0
         self.vocab = blueprint.vocab
         self._logits = torch.empty(0, blueprint.vocab)
-        self._int8 = int8
+        self._arithmetic = arithmetic
         self._matrices = sum(linear.weight.numel() for linear in blueprint.linears)
         self._embedding = embeddings(blueprint.embedding)
         self._cosines, self._sines = rotary_tables(blueprint.rotary, positions)
@@ -60,7 +62,7 @@ class Stack:
             inner=blueprint.inner,
             vocab=blueprint.vocab,
             gelu=blueprint.gelu,
-            int8=int8,
+            arithmetic=ARITHMETICS[arithmetic],
             half_embedding=self._embedding.dtype == torch.bfloat16,
             kv_format=KV_FORMATS[kv_dtype],
             block_size=block_size,
@@ -95,10 +97,12 @@ class Stack:
     @property
     def weight_kind(self) -> str:
         """How they are held, for people."""
-        if self._int8:
+        if self._arithmetic == torch.int8:
             return "in int8"
-        whole = self.weight_bytes >= 4 * self._matrices
-        return "in float32" if whole else "in bfloat16, which loses nothing of them"
+        if self.weight_bytes >= 4 * self._matrices:
+            return "in float32"
+        whole = self._arithmetic == torch.float32
+        return "in bfloat16, multiplied as float32" if whole else "in bfloat16"
 
     def allocate(self, blocks: int) -> None:
         """A pool of zeros for all layers, whose first pages are taken while nothing is computed."""

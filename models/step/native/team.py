@@ -32,6 +32,12 @@ class Team:
         with self._lock:
             function(self._handle, *arguments)
 
+    @property
+    def multiplies_bfloat16(self) -> bool:
+        """Whether the processor has instructions for it."""
+        has: bool = self.library.stack_multiplies_bfloat16()
+        return has
+
     def when_gone(
         self, holder: object, destroy: abc.Callable[[c_void_p], None], handle: c_void_p
     ) -> weakref.finalize[..., Any]:

@@ -19,7 +19,9 @@ using Bytes16 = int8_t __attribute__((vector_size(16)));
 
 // The instructions that this was compiled for, as far as they matter here.
 inline const char* instructions() {
-#if defined(__AVX512VNNI__)
+#if defined(__AVX512VNNI__) && defined(__AVX512BF16__)
+  return "AVX-512 with VNNI and BF16";
+#elif defined(__AVX512VNNI__)
   return "AVX-512 with VNNI";
 #elif defined(__AVX512F__)
   return "AVX-512";
@@ -33,6 +35,13 @@ inline const char* instructions() {
   return "no vector instructions";
 #endif
 }
+
+// Whether products of bfloat16 are faster than those of float32.
+#if defined(__AVX512BF16__)
+constexpr bool kMultipliesBFloat16 = true;
+#else
+constexpr bool kMultipliesBFloat16 = false;
+#endif
 
 template <class T>
 inline T load(const void* from) {
@@ -122,10 +131,14 @@ struct BFloat16 {
     return as_floats(__builtin_convertvector(load<Half16>(from), Ints) << 16);
   }
   static Half16 stored(Floats value) {  // to the nearest, ties to even
+#if defined(__AVX512BF16__)
+    return (Half16)_mm512_cvtneps_pbh((__m512)value);
+#else
     const Ints bits = as_ints(value);
     const Ints rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
     const Ints no_number = bits >> 16 | 0x40;
     return __builtin_convertvector(value == value ? rounded : no_number, Half16);
+#endif
   }
 };
 

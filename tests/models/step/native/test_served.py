@@ -29,10 +29,20 @@ def test_random_chunks_equal_full_recomputation(model_type: str) -> None:
     assert driver.run([sequence(p) for p in asked], NEW) == expected
 
 
-@pytest.mark.parametrize("wishes", [{"int8": True}, {"kv_cache_dtype": torch.bfloat16}, {}])
-def test_seeded_texts_are_the_same_alone_and_among_neighbours(wishes: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("dtype", "wishes"),
+    [
+        (torch.float32, {"int8": True}),
+        (torch.float32, {"kv_cache_dtype": torch.bfloat16}),
+        (torch.float32, {}),
+        (torch.bfloat16, {}),
+    ],
+)
+def test_seeded_texts_are_the_same_alone_and_among_neighbours(
+    dtype: torch.dtype, wishes: dict[str, Any]
+) -> None:
     asked, wish = prompts(5), SamplingParams(temperature=0.9, top_p=0.9)
-    step_model = native(tiny("llama", **FITTING), **wishes)
+    step_model = native(tiny("llama", **FITTING, dtype=dtype), **wishes)
     together = Driver(step_model, preempt=0.2).run([sequence(p, wish, seed=9) for p in asked], NEW)
     for prompt, answer in zip(asked, together, strict=True):
         assert Driver(step_model, seed=3).run([sequence(prompt, wish, seed=9)], NEW) == [answer]
@@ -45,6 +55,9 @@ def test_what_it_does_is_told() -> None:
     facts = native(tiny("llama", **FITTING)).describe()
     assert facts["weights"].endswith("in float32")
     assert "tokens in float32" in facts["kv_cache"]
+    facts = native(tiny("llama", **FITTING, dtype=torch.bfloat16)).describe()
+    assert facts["weights"].endswith(("in bfloat16", "in bfloat16, multiplied as float32"))
+    assert "tokens in bfloat16" in facts["kv_cache"]
 
 
 def test_the_models_own_memory_is_given_back() -> None:

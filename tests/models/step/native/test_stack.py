@@ -19,6 +19,8 @@ from models.step.probe import ProbeSpan, disagreement, record
 from tests.models.step.tiny import VOCAB, tiny
 
 BLOCK = 16
+EXACT = {"kv_dtype": torch.float32, "arithmetic": torch.float32}
+ARITHMETICS = (torch.float32, torch.bfloat16, torch.int8)
 FITTING: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 80, "head_dim": 16}
 KNOWN: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", {}),
@@ -50,11 +52,18 @@ KNOWN: dict[str, tuple[str, dict[str, Any]]] = {
 def stack_of(model: PreTrainedModel, **changes: Any) -> Stack:
     model.set_attn_implementation(PAGED)
     team = Team(changes.pop("threads", 2), changes.pop("processor", THIS_MACHINE))
-    wishes: dict[str, Any] = {"kv_dtype": torch.float32, "int8": False, **changes}
+    wishes: dict[str, Any] = {**EXACT, **changes}
     blueprint = read(model, record(model).options)
     stack = Stack(blueprint, team, positions=128, block_size=BLOCK, **wishes)
     stack.allocate(32)
     return stack
+
+
+def in_bfloat16(model: PreTrainedModel) -> PreTrainedModel:
+    """The same model with weights that bfloat16 holds, computing in float32."""
+    for parameter in model.parameters():
+        parameter.data = parameter.data.bfloat16().float()
+    return model
 
 
 def forward_of(model: PreTrainedModel, **changes: Any) -> NativeForward:
@@ -90,11 +99,12 @@ def test_its_logits_are_the_models_own(kind: str) -> None:
     [
         ({"kv_dtype": torch.float16}, 1e-5, 1e-2),
         ({"kv_dtype": torch.bfloat16}, 1e-4, 5e-2),
-        ({"int8": True}, 1e-3, 5e-2),
+        ({"arithmetic": torch.bfloat16}, 1e-3, 2e-2),
+        ({"arithmetic": torch.int8}, 1e-3, 5e-2),
     ],
 )
 def test_rounding_costs_little(changes: dict[str, Any], least: float, most: float) -> None:
-    model = tiny("llama", **FITTING, initializer_range=0.1)
+    model = in_bfloat16(tiny("llama", **FITTING, initializer_range=0.1))
     chunk = (0, prompt(60), (1, 7, 3, 0))
     exact = logits_of(forward_of(model), chunk)
     error = (logits_of(forward_of(model, **changes), chunk) - exact).norm() / exact.norm()
@@ -104,19 +114,17 @@ def test_rounding_costs_little(changes: dict[str, Any], least: float, most: floa
 def test_weights_of_bfloat16_are_held_so_and_lose_nothing() -> None:
     model = tiny("llama", **FITTING)
     whole = stack_of(model).weight_bytes
-    for parameter in model.parameters():
-        parameter.data = parameter.data.bfloat16().float()
-    assert stack_of(model).weight_bytes * 2 == whole
+    assert stack_of(in_bfloat16(model)).weight_bytes * 2 == whole
     assert disagreement(model, forward_of(model), BLOCK) == ""
 
 
-@pytest.mark.parametrize("int8", [False, True])
+@pytest.mark.parametrize("arithmetic", ARITHMETICS)
 @pytest.mark.parametrize("window", [None, 20])
 def test_a_row_is_the_same_to_the_bit_whatever_it_shares_a_step_with(
-    int8: bool, window: int | None
+    arithmetic: torch.dtype, window: int | None
 ) -> None:
-    model = tiny("mistral", **FITTING, sliding_window=window)
-    forward = forward_of(model, int8=int8)
+    model = in_bfloat16(tiny("mistral", **FITTING, sliding_window=window))
+    forward = forward_of(model, arithmetic=arithmetic)
     ids, mine, theirs = prompt(70), (3, 9, 1, 30, 5), (2, 4, 6)
     whole = logits_of(forward, (0, ids, mine))
     parts = []
@@ -127,9 +135,9 @@ def test_a_row_is_the_same_to_the_bit_whatever_it_shares_a_step_with(
     assert torch.equal(torch.cat(parts), whole)
 
 
-@pytest.mark.parametrize("int8", [False, True])
-def test_a_row_is_the_same_to_the_bit_whichever_rows_are_kept(int8: bool) -> None:
-    forward = forward_of(tiny("llama", **FITTING), int8=int8)
+@pytest.mark.parametrize("arithmetic", ARITHMETICS)
+def test_a_row_is_the_same_to_the_bit_whichever_rows_are_kept(arithmetic: torch.dtype) -> None:
+    forward = forward_of(in_bfloat16(tiny("llama", **FITTING)), arithmetic=arithmetic)
     chunks = ((0, prompt(37), (3, 9, 1)), (0, prompt(1, 1), (2,)), (0, prompt(20, 2), (4, 6)))
     whole = logits_of(forward, *chunks)
     for keep in ([], [36], [57], [36, 37, 57], [0, 3, 4, 5, 36, 40, 41, 57]):
@@ -233,10 +241,16 @@ def test_what_only_looks_like_a_known_stack_is_found_out() -> None:
 @pytest.mark.parametrize("processor", ["x86-64", "haswell"])
 def test_older_processors_compute_the_same(processor: str) -> None:
     """Compiled without the instructions that this machine may have; the slowest has none."""
-    model = tiny("qwen3", **FITTING)
-    assert disagreement(model, forward_of(model, processor=processor), BLOCK) == ""
+    whole, halved = tiny("qwen3", **FITTING), in_bfloat16(tiny("qwen3", **FITTING))
+    assert disagreement(whole, forward_of(whole, processor=processor), BLOCK) == ""
     chunk = (0, prompt(40), (1, 7, 3))
-    for changes in ({"int8": True}, {"kv_dtype": torch.float16}, {"kv_dtype": torch.bfloat16}):
+    cases: list[tuple[PreTrainedModel, dict[str, Any]]] = [
+        (whole, {"arithmetic": torch.int8}),
+        (halved, {"arithmetic": torch.bfloat16}),
+        (whole, {"kv_dtype": torch.float16}),
+        (whole, {"kv_dtype": torch.bfloat16}),
+    ]
+    for model, changes in cases:
         here = logits_of(forward_of(model, **changes), chunk)
         there = logits_of(forward_of(model, processor=processor, **changes), chunk)
         assert (there - here).norm() / here.norm() < 0.02
