@@ -48,8 +48,9 @@ class EngineSettings(Settings):
     )
     dtype: Literal["auto", "float32", "bfloat16", "float16", "int8"] = Field(
         "auto",
-        description="of weights and what is computed; auto: what suits the device; int8 (CPU):"
-        " weights of linear layers in 8 bits, and float32 arithmetic around them",
+        description="of weights and what is computed; auto: bfloat16 where the device has units for"
+        " it, else float32 on a CPU and float16 on a GPU; int8 (CPU): weights of linear layers in 8"
+        " bits, and float32 arithmetic around them",
     )
     kernels: Literal["auto", "native", "sdpa", "varlen"] = Field(
         "auto",

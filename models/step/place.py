@@ -83,9 +83,10 @@ def dtype_named(name: str) -> torch.dtype:
 
 
 def _on_this_processor(known: frozenset[str]) -> Precision:
-    if "amx_bf16" in known:
-        return Precision(torch.bfloat16, "auto: the processor has AMX matrix units for it")
-    return Precision(torch.float32, "auto: the processor has no bfloat16 matrix units")
+    for name, units in (("amx_bf16", "AMX matrix units"), ("avx512_bf16", "AVX-512 products")):
+        if name in known:
+            return Precision(torch.bfloat16, f"auto: the processor has {units} of it")
+    return Precision(torch.float32, "auto: the processor has no units for bfloat16")
 
 
 def set_threads(wish: int | None) -> int:

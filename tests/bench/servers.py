@@ -140,11 +140,12 @@ def _folder() -> str:
 SERVERS = {
     server.name: server
     for server in (
-        ours("ours", "float32"),
+        ours("ours", "float32", dtype="float32"),
+        ours("ours-bf16", "bfloat16", dtype="bfloat16"),
         ours("ours-int8", "int8", dtype="int8"),
         vllm("vllm", "float32"),
         vllm("vllm-cores", "float32", VLLM_CPU_NUM_OF_RESERVED_CPU="0"),
-        vllm("vllm-bf16", "bfloat16"),
+        vllm("vllm-bf16", "bfloat16", VLLM_CPU_NUM_OF_RESERVED_CPU="0"),
         llama("llama-f16", "float16", "f16.gguf"),
         llama("llama-q8", "int8", "q8_0.gguf"),
         llama("llama-q4", "int4", "q4_0.gguf"),

@@ -62,7 +62,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def bert(folder: Path) -> Iterator[Batched]:
     embed = {"min_dimensions": 8}
-    settings = {"name": "bert", "task": "embed", "source": str(folder), "embed": embed}
+    settings = {
+        "name": "bert",
+        "task": "embed",
+        "source": str(folder),
+        "embed": embed,
+        "engine": {"dtype": "float32"},
+    }
     model = build_batched(ModelSettings.model_validate(settings))
     yield model
     model.close()

@@ -58,6 +58,7 @@ def built(folder: Path) -> Scheduled:
     """With small blocks, and steps that cut prompts to pieces."""
     engine = EngineSettings(
         device="cpu",
+        dtype="float32",
         threads=1,
         block_size=4,
         kv_cache_gib=0.001,

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
-from configs.settings import ModelSettings
+from configs.settings import EngineSettings, ModelSettings
 from models.build import build_batched, build_model
 from models.embedding import EmbedRequest
 from models.metrics import LlmMetrics
@@ -47,6 +47,9 @@ def inputs() -> list[list[int]]:
     return [torch.randint(3, VOCAB, (n,), generator=generator).tolist() for n in LENGTHS]
 
 
+EXACT = {"device": "cpu", "dtype": "float32"}
+
+
 @torch.inference_mode()
 def hidden_alone(model: PreTrainedModel, ids: list[int]) -> Tensor:
     hidden: Tensor = model(input_ids=torch.tensor([ids])).last_hidden_state
@@ -55,7 +58,7 @@ def hidden_alone(model: PreTrainedModel, ids: list[int]) -> Tensor:
 
 def load(model: PreTrainedModel, folder: Path, **wishes: Any) -> TorchEmbedder:
     model.save_pretrained(folder)
-    given: dict[str, Any] = {"pooling": "mean", "normalize": False, "device": "cpu", **wishes}
+    given: dict[str, Any] = {"pooling": "mean", "normalize": False, **EXACT, **wishes}
     return load_embedder(folder, **given)
 
 
@@ -160,7 +163,8 @@ async def test_a_causal_model_embeds_by_its_last_token(tmp_path: Path) -> None:
     causal: Any = AutoModelForCausalLM.from_config(config)  # type: ignore[no-untyped-call]
     causal.save_pretrained(tmp_path)
     byte_tokenizer().save(str(tmp_path / "tokenizer.json"))
-    settings = ModelSettings(name="m", task="embed", source=str(tmp_path))
+    engine = EngineSettings(dtype="float32")
+    settings = ModelSettings(name="m", task="embed", source=str(tmp_path), engine=engine)
     model = build_batched(settings)
     try:
         embedded = await model.embed(EmbedRequest(id="1", inputs=(TextPrompt("abc"),)))
@@ -187,7 +191,8 @@ async def test_minilm_says_what_transformers_computes(minilm: str) -> None:
     folder = resolve(minilm)
     near = ["A cat sits on the mat.", "A feline rests on a rug."]
     texts = [*near, "The stock market fell today.", "word " * 200]
-    model = build_batched(ModelSettings(name="m", task="embed", source=minilm))
+    engine = EngineSettings(dtype="float32")
+    model = build_batched(ModelSettings(name="m", task="embed", source=minilm, engine=engine))
     try:
         prompts = tuple(TextPrompt(text) for text in texts)
         embedded = await model.embed(EmbedRequest(id="1", inputs=prompts))

@@ -13,6 +13,7 @@ from configs.settings import EngineSettings
 from models.step.assemble import Wishes
 from models.step.load import load_step_model
 from models.step.paged import PagedModel
+from models.step.place import precision_of
 from tests.models.step.driving import Driver, sequence
 from tests.models.step.tiny import greedy, prompts, tiny
 
@@ -41,7 +42,9 @@ def test_what_is_not_wished_for_is_as_in_a_configuration() -> None:
 
 
 def test_a_folder_is_served_as_its_model_computes(folder: Path) -> None:
-    step_model = load_step_model(folder, device="cpu", block_size=4, slots=3, kv_cache_gib=0.001)
+    step_model = load_step_model(
+        folder, device="cpu", dtype="float32", block_size=4, slots=3, kv_cache_gib=0.001
+    )
     assert isinstance(step_model, PagedModel)
     assert not step_model.launch_ahead
     asked = prompts(3)
@@ -55,11 +58,12 @@ def test_every_choice_is_told(folder: Path, caplog: pytest.LogCaptureFixture) ->
     facts = step_model.describe()
     assert facts["device"] == "cpu"
     assert facts["threads"] == "1"
-    assert facts["dtype"].startswith("float32 (auto")
+    assert facts["dtype"] == str(precision_of("auto", torch.device("cpu")))
     assert facts["context"] == "32 tokens"
     assert facts["weights"].startswith("LlamaForCausalLM, 0 M parameters")
     assert facts["kernels"] == "paged, sdpa"
-    assert facts["kv_cache"].startswith("64 blocks of 16: 1024 tokens in float32, 0.00 GiB (all")
+    assert facts["kv_cache"].startswith("64 blocks of 16: 1024 tokens in ")
+    assert "0.00 GiB (all" in facts["kv_cache"]
     for fact in facts.values():
         assert fact in caplog.text
     assert torch.get_num_threads() == 1
@@ -95,7 +99,7 @@ def test_an_architecture_with_attention_of_its_own_loads_too(tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_the_default_model_says_what_generate_says(smollm2: Path) -> None:
-    step_model = load_step_model(smollm2, device="cpu", slots=3, kv_cache_gib=0.2)
+    step_model = load_step_model(smollm2, device="cpu", dtype="float32", slots=3, kv_cache_gib=0.2)
     tokenizer = AutoTokenizer.from_pretrained(smollm2)
     model = AutoModelForCausalLM.from_pretrained(smollm2, dtype=torch.float32)
     texts = ["The capital of France is", "def fibonacci(n):", "Once upon a time, " * 20]

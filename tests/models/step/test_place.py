@@ -12,8 +12,9 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize(
     ("known", "dtype", "why"),
     [
-        ({"avx2", "avx512_bf16"}, torch.float32, "no bfloat16 matrix units"),
-        ({"amx_bf16", "amx_tile"}, torch.bfloat16, "AMX"),
+        ({"avx2", "avx512f"}, torch.float32, "no units for bfloat16"),
+        ({"avx512f", "avx512_bf16"}, torch.bfloat16, "AVX-512"),
+        ({"avx512_bf16", "amx_bf16", "amx_tile"}, torch.bfloat16, "AMX"),
     ],
 )
 def test_the_processor_decides(
