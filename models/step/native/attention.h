@@ -2,6 +2,8 @@
 //
 // A block has tiles of 16 positions for each layer. Of each tile and head the keys lie transposed,
 // [head_dim][16], so that 16 scores are summed side by side; the values follow as [16][head_dim].
+// Formats that are multiplied two together hold keys as [head_dim/2][16][2], the two being of two
+// dimensions, and values as [8][head_dim][2], of two positions.
 // Each query goes over its keys in one order, so it does not matter what shares its step or chunk.
 #pragma once
 
@@ -31,7 +33,9 @@ struct Pages {
   }
   Stored* values(int position, int head) const { return keys(position, head) + half(); }
 
-  void write(int position, int head, const float* key, const float* value) const {
+  // `last` of what is known of the sequence.
+  void write(int position, int head, const float* key, const float* value, bool last) const {
+    if constexpr (T::kTogether == 2) return write_pairs(position, head, key, value, last);
     Stored* column = keys(position, head) + position % kLanes;
     Stored* row = values(position, head) + position % kLanes * head_dim;
     for (int i = 0; i < head_dim; i += kLanes) {
@@ -40,9 +44,25 @@ struct Pages {
       store(row + i, T::stored(load<Floats>(value + i)));
     }
   }
+
+  // What is multiplied with the last value's partner is 0: so it may not be left as it was.
+  void write_pairs(int position, int head, const float* key, const float* value, bool last) const {
+    const int lane = position % kLanes;
+    Stored* column = keys(position, head) + 2 * lane;
+    Stored* row = values(position, head) + lane / 2 * 2 * head_dim + lane % 2;
+    for (int i = 0; i < head_dim; i += kLanes) {
+      const auto keys = T::stored(load<Floats>(key + i));
+      const auto values = T::stored(load<Floats>(value + i));
+      for (int at = 0; at < kLanes; ++at) {
+        column[(i + at) / 2 * 2 * kLanes + at % 2] = keys[at];
+        row[2 * (i + at)] = values[at];
+        if (last && lane % 2 == 0) row[2 * (i + at) + 1] = 0;
+      }
+    }
+  }
 };
 
-// A query, already scaled and rotated; it sees positions [first, end) of its sequence.
+// A query, already scaled, rotated and settled; it sees positions [first, end) of its sequence.
 struct Query {
   const float* values;
   float* out;
@@ -55,23 +75,27 @@ template <class T, int R, int N>
 inline void score(const Query* queries, const typename T::Stored* const* tiles, int head_dim,
                   float* scores, int stride) {
   Floats sums[R][N] = {};
-  for (int i = 0; i < head_dim; ++i) {
-    Floats keys[N];
+  for (int i = 0; i < head_dim; i += T::kTogether) {
+    typename T::Lanes keys[N];
     for (int n = 0; n < N; ++n) {
       keys[n] = T::read(tiles[n] + i * kLanes);
       if constexpr (R < kQueries) __builtin_prefetch(tiles[n] + (head_dim + i) * kLanes, 0, 2);
     }
 #pragma GCC unroll 12
-    for (int r = 0; r < R; ++r)
+    for (int r = 0; r < R; ++r) {
+      const auto part = T::factor(queries[r].values, i);
 #pragma GCC unroll 2
-      for (int n = 0; n < N; ++n) sums[r][n] += queries[r].values[i] * keys[n];
+      for (int n = 0; n < N; ++n) sums[r][n] = T::add(sums[r][n], keys[n], part);
+    }
   }
   for (int r = 0; r < R; ++r)
     for (int n = 0; n < N; ++n) store(scores + r * stride + n * kLanes, sums[r][n]);
 }
 
-// Scores to weights, in place; 0 where the query does not see. Returns their sum.
-inline float soften(const Query& query, float* scores, int start, int stop) {
+// Scores to weights, in place, as values are multiplied with; 0 where the query does not see.
+// Returns their sum.
+template <class T>
+float soften(const Query& query, float* scores, int start, int stop) {
   const Ints lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   const auto seen = [&](int at) { return (lane + at >= query.first) & (lane + at < query.end); };
   Floats top = floats(-INFINITY);
@@ -84,7 +108,7 @@ inline float soften(const Query& query, float* scores, int start, int stop) {
   Floats total{};
   for (int at = start; at < stop; at += kLanes) {
     const Floats weight = exponential(load<Floats>(scores + at - start) - most);
-    store(scores + at - start, weight);
+    T::settle(scores, at - start, weight);
     total += weight;
   }
   return sum(total);
@@ -95,16 +119,17 @@ inline void mix(const Pages<T>& pages, int head, const Query* queries, const flo
                 int stride, const float* totals, int start, int stop, int column) {
   Floats sums[R][S] = {};
   for (int at = start; at < stop; at += kLanes) {
-    const auto* row = pages.values(at, head) + column;
-    for (int p = 0; p < kLanes && at + p < stop; ++p, row += pages.head_dim) {
-      Floats values[S];
-      for (int s = 0; s < S; ++s) values[s] = T::read(row + s * kLanes);
+    const auto* row = pages.values(at, head) + T::kTogether * column;
+    for (int p = 0; p < kLanes && at + p < stop; p += T::kTogether) {
+      typename T::Lanes values[S];
+      for (int s = 0; s < S; ++s) values[s] = T::read(row + s * T::kTogether * kLanes);
 #pragma GCC unroll 12
       for (int r = 0; r < R; ++r) {
-        const float weight = weights[r * stride + at - start + p];
+        const auto weight = T::factor(weights + r * stride, at - start + p);
 #pragma GCC unroll 4
-        for (int s = 0; s < S; ++s) sums[r][s] += weight * values[s];
+        for (int s = 0; s < S; ++s) sums[r][s] = T::add(sums[r][s], values[s], weight);
       }
+      row += T::kTogether * pages.head_dim;
     }
   }
   for (int r = 0; r < R; ++r)
@@ -132,7 +157,7 @@ void attend_rows(const Pages<T>& pages, int head, const Query* queries, float* w
   }
   float totals[R];
   for (int r = 0; r < R; ++r)
-    totals[r] = soften(queries[r], &weights[r * stride], start, start + stride);
+    totals[r] = soften<T>(queries[r], &weights[r * stride], start, start + stride);
 
   int column = 0;
   for (; column + 4 * kLanes <= pages.head_dim; column += 4 * kLanes)

@@ -100,22 +100,6 @@ inline Ints dot4(Ints sum, Ints unsigned_bytes, int32_t signed_bytes) {
 #endif
 }
 
-// Of each pair of bfloat16 the first or the second.
-inline Floats half_of(Ints pairs, bool second) {
-  return as_floats(second ? pairs & static_cast<int>(0xffff0000) : pairs << 16);
-}
-
-// Adds to each lane the two products of its pair of bfloat16 with the other pair.
-inline Floats dot2(Floats sum, Ints pairs, int32_t pair) {
-#if defined(__AVX512BF16__)
-  return (Floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)pairs, (__m512bh)_mm512_set1_epi32(pair));
-#else
-  const Ints other = ints(pair);
-  sum += half_of(pairs, false) * half_of(other, false);
-  return sum + half_of(pairs, true) * half_of(other, true);
-#endif
-}
-
 // With many rows a core is too busy to ask for weights early enough by itself.
 inline void prefetch(const void* weights) {
   __builtin_prefetch(static_cast<const char*>(weights) + kAhead, 0, 2);

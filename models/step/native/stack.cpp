@@ -179,7 +179,7 @@ void Stack::round(Buffer& buffer, int row) {
   if (shape_.arithmetic == Arithmetic::kBFloat16) {
     uint16_t* to = &buffer.halves[static_cast<size_t>(row) * buffer.stride];
     for (int i = 0; i < buffer.width; i += kLanes)
-      store(to + i, BFloat16::stored(load<Floats>(from + i)));
+      store(to + i, to_bfloat16(load<Floats>(from + i)));
   } else if (shape_.arithmetic == Arithmetic::kInt8) {
     const size_t groups = round_up(buffer.width, kGroup) / kGroup;
     quantise_row(from, buffer.width, &buffer.bytes[row * groups * kGroup],
@@ -225,7 +225,7 @@ Pages<T> Stack::pages_of(const Layer& layer, const Step& step, const Span& span)
           shape_.kv_heads, shape_.head_dim};
 }
 
-// Queries stay where they are, rotated and scaled; keys and values go to their block.
+// Queries stay where they are, rotated, scaled and settled; keys and values go to their block.
 template <class T>
 void Stack::place(const Layer& layer, const Step& step, int row) {
   const Span& span = step.spans[span_of_[row]];
@@ -235,12 +235,16 @@ void Stack::place(const Layer& layer, const Step& step, int row) {
   const float* value = key + shape_.kv_heads * dim;
   const float* q_norm = layer.q_norm.empty() ? nullptr : layer.q_norm.data();
   const float* k_norm = layer.k_norm.empty() ? nullptr : layer.k_norm.data();
-  for (int head = 0; head < shape_.heads; ++head)
+  for (int head = 0; head < shape_.heads; ++head) {
     rotate(query + head * dim, q_norm, position, layer.scale);
+    for (int i = 0; i < dim; i += kLanes)
+      T::settle(query + head * dim, i, load<Floats>(query + head * dim + i));
+  }
+  const bool last = position + 1 == span.start + span.count;
   const Pages<T> pages = pages_of<T>(layer, step, span);
   for (int head = 0; head < shape_.kv_heads; ++head) {
     rotate(key + head * dim, k_norm, position, 1);
-    pages.write(position, head, key + head * dim, value + head * dim);
+    pages.write(position, head, key + head * dim, value + head * dim, last);
   }
 }
 

@@ -62,6 +62,22 @@ inline Ints as_ints(Floats value) { return (Ints)value; }
 inline Floats larger(Floats a, Floats b) { return a > b ? a : b; }
 inline Floats absolute(Floats a) { return as_floats(as_ints(a) & 0x7fffffff); }
 
+// Of each pair of bfloat16 the first or the second.
+inline Floats half_of(Ints pairs, bool second) {
+  return as_floats(second ? pairs & static_cast<int>(0xffff0000) : pairs << 16);
+}
+
+// Adds to each lane the two products of its pair of bfloat16 with the other pair.
+inline Floats dot2(Floats sum, Ints pairs, int32_t pair) {
+#if defined(__AVX512BF16__)
+  return (Floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)pairs, (__m512bh)_mm512_set1_epi32(pair));
+#else
+  const Ints other = ints(pair);
+  sum += half_of(pairs, false) * half_of(other, false);
+  return sum + half_of(pairs, true) * half_of(other, true);
+#endif
+}
+
 // Combines the two halves of N numbers, then theirs, until one is left.
 template <int N, class T, class Combine>
 inline T folded(const T* numbers, const Combine& combine) {
@@ -118,31 +134,64 @@ inline Floats gelu_tanh(Floats x) {
   return x / (1.0f + exponential(-inner));
 }
 
-// How keys and values are stored, and read as floats.
-struct Float32 {
+// To the nearest, ties to even.
+inline Half16 to_bfloat16(Floats value) {
+#if defined(__AVX512BF16__)
+  return (Half16)_mm512_cvtneps_pbh((__m512)value);
+#else
+  const Ints bits = as_ints(value);
+  const Ints rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+  const Ints no_number = bits >> 16 | 0x40;
+  return __builtin_convertvector(value == value ? rounded : no_number, Half16);
+#endif
+}
+
+// How what is stored is multiplied, and with what: sixteen numbers with one, all of them floats.
+struct AsFloats {
+  static constexpr int kTogether = 1;
+  using Lanes = Floats;
+  static float factor(const float* factors, int at) { return factors[at]; }
+  static Floats add(Floats sum, Floats lanes, float factor) { return sum + factor * lanes; }
+  static void settle(float* factors, int at, Floats values) { store(factors + at, values); }
+};
+
+// Sixteen pairs of bfloat16 with one pair. They take half the place that they had as floats.
+struct AsPairs {
+  static constexpr int kTogether = 2;
+  using Lanes = Ints;
+  static int32_t factor(const float* factors, int at) {
+    return load<int32_t>(reinterpret_cast<const uint16_t*>(factors) + at);
+  }
+  static Floats add(Floats sum, Ints lanes, int32_t factor) { return dot2(sum, lanes, factor); }
+  static void settle(float* factors, int at, Floats values) {
+    store(reinterpret_cast<uint16_t*>(factors) + at, to_bfloat16(values));
+  }
+};
+
+// How keys and values are stored, and read as they are multiplied.
+struct Float32 : AsFloats {
   using Stored = float;
   static Floats read(const float* from) { return load<Floats>(from); }
   static Floats stored(Floats value) { return value; }
 };
 
-struct BFloat16 {
+#if defined(__AVX512BF16__)
+struct BFloat16 : AsPairs {
+  using Stored = uint16_t;
+  static Ints read(const uint16_t* from) { return load<Ints>(from); }
+  static Half16 stored(Floats value) { return to_bfloat16(value); }
+};
+#else
+struct BFloat16 : AsFloats {
   using Stored = uint16_t;
   static Floats read(const uint16_t* from) {
     return as_floats(__builtin_convertvector(load<Half16>(from), Ints) << 16);
   }
-  static Half16 stored(Floats value) {  // to the nearest, ties to even
-#if defined(__AVX512BF16__)
-    return (Half16)_mm512_cvtneps_pbh((__m512)value);
-#else
-    const Ints bits = as_ints(value);
-    const Ints rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
-    const Ints no_number = bits >> 16 | 0x40;
-    return __builtin_convertvector(value == value ? rounded : no_number, Half16);
-#endif
-  }
+  static Half16 stored(Floats value) { return to_bfloat16(value); }
 };
+#endif
 
-struct Float16 {
+struct Float16 : AsFloats {
   using Stored = uint16_t;
   static Floats read(const uint16_t* from) {
 #if defined(__AVX512F__)

@@ -13,7 +13,7 @@ from models.step.attention import PAGED
 from models.step.native.blueprint import read
 from models.step.native.build import THIS_MACHINE, NoNative
 from models.step.native.forward import NativeForward
-from models.step.native.stack import Stack
+from models.step.native.stack import KV_FORMATS, Stack
 from models.step.native.team import Team
 from models.step.probe import ProbeSpan, disagreement, record
 from tests.models.step.tiny import VOCAB, tiny
@@ -144,11 +144,20 @@ def test_a_row_is_the_same_to_the_bit_whichever_rows_are_kept(arithmetic: torch.
         assert torch.equal(logits_of(forward, *chunks, keep=keep), whole[keep])
 
 
-def test_what_a_block_held_before_does_not_matter() -> None:
-    forward = forward_of(tiny("llama", **FITTING))
-    expected = logits_of(forward, (0, prompt(20), (0, 1)))
-    logits_of(forward, (0, prompt(32, 2), (1, 0)))
-    assert torch.equal(logits_of(forward, (0, prompt(20), (0, 1))), expected)
+@pytest.mark.parametrize("kv_dtype", KV_FORMATS)
+@pytest.mark.parametrize("length", [20, 21])
+def test_what_a_block_held_before_does_not_matter(length: int, kv_dtype: torch.dtype) -> None:
+    """Not even what is not a number, which 0 times does not make one."""
+    model = tiny("llama", **FITTING)
+    broken = VOCAB - 1
+    model.model.embed_tokens.weight.data[broken] = torch.nan
+    forward = forward_of(model, kv_dtype=kv_dtype)
+    ids = [min(id, broken - 1) for id in prompt(length)]
+    expected = logits_of(forward, (0, ids, (0, 1)))
+    assert logits_of(forward, (0, [broken] * 32, (1, 0))).isnan().all()
+    assert torch.equal(logits_of(forward, (0, ids, (0, 1))), expected)
+    grown = [logits_of(forward, (at, ids[at : at + 1], (1, 0))) for at in range(length)]
+    assert torch.equal(torch.cat(grown), expected)
 
 
 def test_a_head_may_have_a_bias() -> None:
