@@ -69,8 +69,8 @@ class EngineSettings(Settings):
     block_size: Annotated[int, Field(ge=1)] = Field(16, description="tokens of one KV block")
     kv_cache_dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto",
-        description="of KV blocks; auto: what is computed in, and float16 where native kernels"
-        " serve int8",
+        description="of KV blocks; auto: what is computed in, and half precision where native"
+        " kernels serve int8",
     )
     kv_cache_gib: Annotated[float, Field(gt=0)] | None = Field(
         None, description="memory for KV blocks in GiB; null: a share of what is free"

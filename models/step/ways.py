@@ -130,7 +130,8 @@ class NativeWay:
         self._blueprint = read(model, seen.options)
         self._team = Team(torch.get_num_threads())
         # 8-bit weights are read so fast that keys and values of 32 would be most of a step.
-        self._kv_dtype = kv_dtype or (torch.float16 if int8 else model.dtype)
+        half = torch.bfloat16 if self._team.multiplies_bfloat16 else torch.float16
+        self._kv_dtype = kv_dtype or (half if int8 else model.dtype)
         self._arithmetic = _arithmetic(model, self._team, int8=int8)
         self.block_size = block_size
         self.bytes_per_token = self._blueprint.numbers_per_token * self._kv_dtype.itemsize
