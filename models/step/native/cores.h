@@ -21,23 +21,33 @@ class Cores {
 
   int count() const { return static_cast<int>(each_.size()); }
 
-  // The calling thread stays on one of them.
-  void stay(int index) const {
+  // The calling thread stays on one of them; whether it does: cores that were changed since, by
+  // whoever runs this, are left as they are.
+  bool stay(int index) const { return move(all_, only(index)); }
+
+  // What stayed may use all again.
+  void roam(int index) const { move(only(index), all_); }
+
+ private:
+  cpu_set_t only(int index) const {
     cpu_set_t one;
     CPU_ZERO(&one);
     CPU_SET(each_[index], &one);
-    sched_setaffinity(0, sizeof one, &one);
+    return one;
   }
 
-  // It may use all again.
-  void roam() const { sched_setaffinity(0, sizeof all_, &all_); }
+  static bool move(const cpu_set_t& from, const cpu_set_t& to) {
+    cpu_set_t now;
+    CPU_ZERO(&now);
+    return sched_getaffinity(0, sizeof now, &now) == 0 && CPU_EQUAL(&now, &from) &&
+           sched_setaffinity(0, sizeof to, &to) == 0;
+  }
 
- private:
   cpu_set_t all_;
   std::vector<int> each_;
 #else
   int count() const { return 0; }
-  void stay(int) const {}
-  void roam() const {}
+  bool stay(int) const { return false; }
+  void roam(int) const {}
 #endif
 };

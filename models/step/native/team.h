@@ -39,12 +39,12 @@ class Team {
   // Every member runs `task`, which may not throw: the others would wait for it. Returns when all
   // have; the caller is one of them.
   void run(const std::function<void()>& task) {
-    if (settled_) cores_.stay(0);
+    const bool stays = settled_ && cores_.stay(0);
     task_ = &task;
     start(kTask);
     task();
     barrier();
-    if (settled_) cores_.roam();
+    if (stays) cores_.roam(0);
   }
 
   // Within `run`, by every member: each index below `count` goes to one of them; returns when all
