@@ -159,8 +159,7 @@ def _shapes(layer: LayerParts) -> dict[str, tuple[int, ...]]:
 @torch.inference_mode()
 def norm_weight(norm: nn.Module, size: int, epsilon: float) -> Tensor:
     """What it multiplies each number of a row of length one by, whatever its weight stands for."""
-    ones = torch.ones(1, size, dtype=next(norm.parameters()).dtype)
-    weight: Tensor = norm(ones)[0].float() * (1 + epsilon) ** 0.5
+    weight: Tensor = norm(torch.ones(1, size))[0].float() * (1 + epsilon) ** 0.5
     return weight.expand(size).contiguous()
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from models.step.attention import PAGED
-from models.step.native.blueprint import read
+from models.step.native.blueprint import norm_weight, read
 from models.step.native.build import THIS_MACHINE, NoNative
 from models.step.native.forward import NativeForward
 from models.step.native.stack import KV_FORMATS, Stack
@@ -158,6 +158,13 @@ def test_what_a_block_held_before_does_not_matter(length: int, kv_dtype: torch.d
     assert torch.equal(logits_of(forward, (0, ids, (0, 1))), expected)
     grown = [logits_of(forward, (at, ids[at : at + 1], (1, 0))) for at in range(length)]
     assert torch.equal(torch.cat(grown), expected)
+
+
+def test_a_norms_weight_is_not_rounded_with_what_it_is_stored_beside() -> None:
+    """Gemma's norms multiply by 1 + weight, which bfloat16 may not hold."""
+    norm = tiny("gemma", **FITTING, dtype=torch.bfloat16).model.norm
+    norm.weight.data.uniform_(0.01, 0.02)
+    torch.testing.assert_close(norm_weight(norm, 64, norm.eps), 1 + norm.weight.data.float())
 
 
 def test_a_head_may_have_a_bias() -> None:
