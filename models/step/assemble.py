@@ -20,9 +20,9 @@ from models.step.paged import Forward, PagedModel
 from models.step.place import noted, settled_weights
 from models.step.plain import PlainStepModel
 from models.step.probe import (
+    Probe,
     ProbeSpan,
     blocks_needed,
-    disagreement,
     layers_objection,
     record,
 )
@@ -58,8 +58,9 @@ def assemble(
     known = {**(facts or {}), "context": noted(f"{limit} tokens", note)}
     seen, objection = _recorded(model, limit)
     failures: list[str] = []
+    probe = Probe(model)
     for way in [] if seen is None else _ways(model, seen, wishes, limit, failures):
-        objection = _probed(model, way)
+        objection = _probed(probe, way)
         if not objection:
             # Only now: rounding would hide from the probe what is wrong.
             known["weights"] = way.settle()
@@ -102,13 +103,13 @@ def _ways(
     )
 
 
-def _probed(model: PreTrainedModel, way: Way) -> str:
+def _probed(probe: Probe, way: Way) -> str:
     """Why this way cannot serve the model; empty if it can. Leaves no pool behind."""
     blocks = blocks_needed(way.block_size)
     try:
-        objection = disagreement(model, way.try_out(blocks), way.block_size)
+        objection = probe.disagreement(way.try_out(blocks), way.block_size)
         if not objection and (rounded := way.try_rounded(blocks)) is not None:
-            objection = disagreement(model, rounded, way.block_size, MOST_ROUNDED)
+            objection = probe.disagreement(rounded, way.block_size, MOST_ROUNDED)
         return objection
     except Exception as error:  # the next way, or generate, may serve it
         return f"{type(error).__name__}: {error}"

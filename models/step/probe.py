@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import abc
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -61,23 +62,36 @@ def layers_objection(layers: abc.Sequence[LayerShape]) -> str:
     return ""
 
 
-@torch.inference_mode()
-def disagreement(
-    model: PreTrainedModel, forward: Forward[Any], block_size: int, rounded: float | None = None
-) -> str:
-    """Empty if paged logits are the eager ones, else how far apart they are.
+class Probe:
+    """The sequences, and what the model itself says of them: asked once, when it is needed."""
 
-    ``rounded`` is the relative error that may be usual, where more is rounded than in the model.
-    """
-    ids = _token_ids(model)
-    ours = _paged_logits(forward, ids, _scatter(block_size))
-    with attention_of(model, EAGER):
-        theirs = [_eager_logits(model, row) for row in ids]
-    errors = [
-        torch.cat([_relative_error(ours[s][seq], theirs[seq][a : a + n]) for seq, a, n in step])
-        for s, step in enumerate(STEPS)
-    ]
-    return _verdict(errors, model.dtype, rounded)
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._model = model
+
+    @torch.inference_mode()
+    def disagreement(
+        self, forward: Forward[Any], block_size: int, rounded: float | None = None
+    ) -> str:
+        """Empty if paged logits are the eager ones, else how far apart they are.
+
+        ``rounded`` is the relative error that may be usual, where more is rounded than in the
+        model.
+        """
+        ours, theirs = _paged_logits(forward, self._ids, _scatter(block_size)), self._eager
+        errors = [
+            torch.cat([_relative_error(ours[s][seq], theirs[seq][a : a + n]) for seq, a, n in step])
+            for s, step in enumerate(STEPS)
+        ]
+        return _verdict(errors, self._model.dtype, rounded)
+
+    @cached_property
+    def _ids(self) -> list[Tensor]:
+        return _token_ids(self._model)
+
+    @cached_property
+    def _eager(self) -> list[Tensor]:
+        with attention_of(self._model, EAGER):
+            return [_eager_logits(self._model, row) for row in self._ids]
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from models.step.native.build import THIS_MACHINE, NoNative
 from models.step.native.forward import NativeForward
 from models.step.native.stack import KV_FORMATS, Stack
 from models.step.native.team import Team
-from models.step.probe import ProbeSpan, disagreement, record
+from models.step.probe import Probe, ProbeSpan, record
 from tests.models.step.tiny import VOCAB, tiny
 
 BLOCK = 16
@@ -91,7 +91,7 @@ def prompt(length: int, seed: int = 0) -> list[int]:
 def test_its_logits_are_the_models_own(kind: str) -> None:
     model_type, changes = KNOWN[kind]
     model = tiny(model_type, **{**FITTING, **changes})
-    assert disagreement(model, forward_of(model), BLOCK) == ""
+    assert Probe(model).disagreement(forward_of(model), BLOCK) == ""
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_weights_of_bfloat16_are_held_so_and_lose_nothing() -> None:
     model = tiny("llama", **FITTING)
     whole = stack_of(model).weight_bytes
     assert stack_of(in_bfloat16(model)).weight_bytes * 2 == whole
-    assert disagreement(model, forward_of(model), BLOCK) == ""
+    assert Probe(model).disagreement(forward_of(model), BLOCK) == ""
 
 
 @pytest.mark.parametrize("arithmetic", ARITHMETICS)
@@ -170,7 +170,7 @@ def test_a_norms_weight_is_not_rounded_with_what_it_is_stored_beside() -> None:
 def test_a_head_may_have_a_bias() -> None:
     model = tiny("llama", **FITTING)
     model.lm_head.bias = torch.nn.Parameter(torch.randn(VOCAB))
-    assert disagreement(model, forward_of(model), BLOCK) == ""
+    assert Probe(model).disagreement(forward_of(model), BLOCK) == ""
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_other_models_are_refused(model_type: str, changes: dict[str, Any], reas
 def test_what_only_looks_like_a_known_stack_is_found_out() -> None:
     """Granite has the same parts, and multiplies between them."""
     model = tiny("granite", **FITTING, residual_multiplier=0.5, attention_multiplier=0.3)
-    assert "differ" in disagreement(model, forward_of(model), BLOCK)
+    assert "differ" in Probe(model).disagreement(forward_of(model), BLOCK)
 
 
 @pytest.mark.slow
@@ -258,7 +258,7 @@ def test_what_only_looks_like_a_known_stack_is_found_out() -> None:
 def test_older_processors_compute_the_same(processor: str) -> None:
     """Compiled without the instructions that this machine may have; the slowest has none."""
     whole, halved = tiny("qwen3", **FITTING), in_bfloat16(tiny("qwen3", **FITTING))
-    assert disagreement(whole, forward_of(whole, processor=processor), BLOCK) == ""
+    assert Probe(whole).disagreement(forward_of(whole, processor=processor), BLOCK) == ""
     chunk = (0, prompt(40), (1, 7, 3))
     cases: list[tuple[PreTrainedModel, dict[str, Any]]] = [
         (whole, {"arithmetic": torch.int8}),
