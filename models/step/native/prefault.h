@@ -2,9 +2,9 @@
 // them first waits for each, on virtual machines for milliseconds.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <thread>
 
 #include "memory.h"
@@ -16,7 +16,15 @@ class Prefault {
 
   ~Prefault() {
     leaving_ = true;
+    use(SIZE_MAX);
     thread_.join();
+  }
+
+  // From its beginning so many bytes are in use: more may soon be.
+  void use(size_t bytes) {
+    if (bytes <= used_.load(std::memory_order_relaxed)) return;
+    used_ = bytes;
+    used_.notify_one();
   }
 
   // Nothing is taken while there is one, nor soon after: more steps may follow.
@@ -34,11 +42,15 @@ class Prefault {
 
  private:
   static constexpr std::chrono::milliseconds kQuiet{20};
-  static constexpr size_t kMost = 1 << 30;  // bytes; what is never used should not all be taken
+  // Bytes taken beyond those in use; what is never used should not all be taken.
+  static constexpr size_t kMost = 1 << 30;
 
   void populate(const Memory& memory) {
-    for (size_t at = 0; at < std::min(memory.size(), kMost) && !leaving_;) {
-      if (busy_ || recent_.exchange(false))
+    for (size_t at = 0; at < memory.size() && !leaving_;) {
+      const size_t used = used_;
+      if (at >= kMost && at - kMost >= used)
+        used_.wait(used);
+      else if (busy_ || recent_.exchange(false))
         std::this_thread::sleep_for(kQuiet);
       else if (memory.populate(at))
         at += Memory::kPage;
@@ -47,6 +59,7 @@ class Prefault {
     }
   }
 
+  std::atomic<size_t> used_{0};
   std::atomic<bool> busy_{false}, recent_{false}, leaving_{false};
   std::thread thread_;
 };

@@ -92,10 +92,11 @@ void Stack::set_head(const float* norm, const float* weight, const float* bias) 
 }
 
 void Stack::allocate(int blocks) {
-  const size_t tokens = static_cast<size_t>(blocks) * shape_.block_size;
+  const size_t tokens = shape_.block_size;
   const size_t numbers = tokens * shape_.layers * shape_.kv_heads * shape_.head_dim * 2;
+  block_bytes_ = numbers * (shape_.kv_format == 0 ? 4 : 2);
   prefault_.reset();
-  pool_ = Memory(numbers * (shape_.kv_format == 0 ? 4 : 2));
+  pool_ = Memory(blocks * block_bytes_);
   prefault_ = std::make_unique<Prefault>(pool_);
 }
 
@@ -143,6 +144,8 @@ void Stack::plan(const Step& step) {
     const Span& span = step.spans[s];
     longest = std::max(longest, span.start + span.count);
     std::fill_n(span_of_.begin() + span.flat, span.count, s);
+    const int newest = (span.start + span.count - 1) / shape_.block_size;
+    prefault_->use((step.tables[span.table + newest] + 1) * block_bytes_);
   }
   all_.rows.resize(step.tokens);
   std::iota(all_.rows.begin(), all_.rows.end(), 0);

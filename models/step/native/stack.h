@@ -115,5 +115,6 @@ class Stack {
   Part all_, kept_;           // after the last layer's keys only the kept rows matter
   std::vector<std::vector<float>> scores_;  // by member of the team
   Memory pool_;                             // of blocks, each with all layers
+  size_t block_bytes_ = 0;
   std::unique_ptr<Prefault> prefault_;      // ends before the pool does
 };

@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +22,7 @@ from models.step.probe import Probe, ProbeSpan, record
 from tests.models.step.tiny import VOCAB, tiny
 
 BLOCK = 16
+GIB = 2**30
 EXACT = {"kv_dtype": torch.float32, "arithmetic": torch.float32}
 ARITHMETICS = (torch.float32, torch.bfloat16, torch.int8)
 FITTING: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 80, "head_dim": 16}
@@ -278,3 +282,36 @@ def test_any_number_of_threads_gives_the_same_bits(threads: int) -> None:
     chunk = (0, prompt(40), (1, 7, 3))
     expected = logits_of(forward_of(model), chunk)
     assert torch.equal(logits_of(forward_of(model, threads=threads), chunk), expected)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is taken ahead on Linux only")
+def test_memory_of_the_pool_is_taken_a_gibibyte_ahead_of_its_use() -> None:
+    model = tiny("llama", **FITTING)
+    stack = stack_of(model)
+    block_bytes = BLOCK * 2 * 2 * FITTING["head_dim"] * 2 * 4  # layers, heads; keys and values
+    before = resident()
+    stack.allocate(3 * GIB // block_bytes)
+    try:
+        wait_for_resident(before + GIB)
+        half = GIB // 2 // block_bytes
+        logits_of(NativeForward(stack, BLOCK), (0, prompt(5), (half,)))
+        wait_for_resident(before + GIB + GIB // 2)
+    finally:
+        stack.allocate(0)
+
+
+def resident() -> int:
+    """Bytes of this process that are in memory."""
+    pages = Path("/proc/self/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def wait_for_resident(wanted: int) -> None:
+    """And no more than that, even a while later."""
+    end = time.monotonic() + 60
+    while resident() < wanted - GIB // 16:
+        assert time.monotonic() < end, f"{resident()} bytes in memory, not {wanted}"
+        time.sleep(0.05)
+    time.sleep(0.5)
+    assert resident() < wanted + GIB // 16
