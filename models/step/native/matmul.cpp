@@ -55,10 +55,12 @@ void pack_int8(Matrix& w, int panel, const float* const* rows) {
 
 }  // namespace
 
-Matrix pack(Team& team, const float* const* rows, int n, int k, const float* bias, bool int8) {
+Matrix pack(Team& team, const float* const* rows, int n, int k, const float* bias,
+            Format arithmetic) {
   Matrix w;
   w.n = n;
   w.k = k;
+  const bool int8 = arithmetic == Format::kInt8;
   w.format = int8 ? Format::kInt8 : is_bfloat16(rows, n, k) ? Format::kBFloat16 : Format::kFloat32;
   w.weights = Memory(w.bytes());
   w.bias = Memory(sizeof(float) * w.panels() * kPanel);

@@ -24,10 +24,8 @@ constexpr int kByteTile = 2;
 
 inline int round_up(int value, int unit) { return (value + unit - 1) / unit * unit; }
 
-enum class Format : int { kFloat32, kBFloat16, kInt8 };
-
-// What rows of x are rounded to before they are multiplied.
-enum class Arithmetic : int32_t { kFloat32, kBFloat16, kInt8 };
+// How weights are held, and what rows of x are rounded to before they are multiplied.
+enum class Format : int32_t { kFloat32, kBFloat16, kInt8 };
 
 // A weight [n, k] as the kernels read it.
 struct Matrix {
@@ -51,7 +49,7 @@ struct Matrix {
 // Rows of x: floats, and the same as they are multiplied: rounded to bfloat16, or to 8 bit with a
 // scale each 64 of a row. Behind a row's end are zeros.
 struct Rows {
-  Arithmetic arithmetic;
+  Format format;
   const float* values;
   int stride;  // numbers from row to row
   const uint16_t* halves = nullptr;
@@ -60,8 +58,10 @@ struct Rows {
   const int32_t* offsets = nullptr;  // [row][groups]: -128 times the sum of a group's bytes
 };
 
-// What weights are held as: the caller's float32 where nothing smaller holds the same numbers.
-Matrix pack(Team& team, const float* const* rows, int n, int k, const float* bias, bool int8);
+// To be multiplied in `arithmetic`. Weights are held in 8 bit for that of 8 bit, else as the caller's
+// float32 where nothing smaller holds the same numbers.
+Matrix pack(Team& team, const float* const* rows, int n, int k, const float* bias,
+            Format arithmetic);
 
 inline void quantise_row(const float* x, int k, int8_t* bytes, float* scales, int32_t* offsets) {
   for (int g = 0; g * kGroup < k; ++g) {
@@ -110,6 +110,16 @@ struct Sums {
   Floats at[M][2];
 };
 
+template <int M>
+inline void add_products(Sums<M>& sums, const float* x, size_t stride, Floats low, Floats high) {
+#pragma GCC unroll 12
+  for (int m = 0; m < M; ++m) {
+    const float value = x[m * stride];
+    sums.at[m][0] += value * low;
+    sums.at[m][1] += value * high;
+  }
+}
+
 // A function of its own, never inlined: what is done with the sums also wants registers, and would
 // push some of the sums out of them in the middle of the loop.
 template <int M>
@@ -123,13 +133,7 @@ template <int M>
     for (int i = 0; i < k; ++i, p += kPanel) {
       prefetch(p);
       prefetch(p + kLanes);
-      const Floats low = load<Floats>(p), high = load<Floats>(p + kLanes);
-#pragma GCC unroll 12
-      for (int m = 0; m < M; ++m) {
-        const float value = a[m * stride + i];
-        sums.at[m][0] += value * low;
-        sums.at[m][1] += value * high;
-      }
+      add_products(sums, a + i, stride, load<Floats>(p), load<Floats>(p + kLanes));
     }
   } else {
     const int pairs = w.pairs();
@@ -139,15 +143,9 @@ template <int M>
       prefetch(p + kLanes);
       const Ints both[] = {load<Ints>(p), load<Ints>(p + kLanes)};
 #pragma GCC unroll 2
-      for (int second = 0; second < 2; ++second) {
-        const Floats low = half_of(both[0], second), high = half_of(both[1], second);
-#pragma GCC unroll 12
-        for (int m = 0; m < M; ++m) {
-          const float value = a[m * stride + 2 * i + second];
-          sums.at[m][0] += value * low;
-          sums.at[m][1] += value * high;
-        }
-      }
+      for (int second = 0; second < 2; ++second)
+        add_products(sums, a + 2 * i + second, stride, half_of(both[0], second),
+                     half_of(both[1], second));
     }
   }
   return sums;
@@ -208,11 +206,11 @@ template <int M>
   return sums;
 }
 
-template <Arithmetic A, int M, class Write>
+template <Format F, int M, class Write>
 void tile(const Matrix& w, int panel, const Rows& x, int row, const Write& write) {
   const Sums<M> sums = [&] {
-    if constexpr (A == Arithmetic::kInt8) return multiply_bytes<M>(w, panel, x, row);
-    else if constexpr (A == Arithmetic::kBFloat16) return multiply_pairs<M>(w, panel, x, row);
+    if constexpr (F == Format::kInt8) return multiply_bytes<M>(w, panel, x, row);
+    else if constexpr (F == Format::kBFloat16) return multiply_pairs<M>(w, panel, x, row);
     else return multiply<M>(w, panel, x, row);
   }();
   const Floats low = load<Floats>(w.bias.as<float>() + panel * kPanel);
@@ -220,11 +218,11 @@ void tile(const Matrix& w, int panel, const Rows& x, int row, const Write& write
   for (int m = 0; m < M; ++m) write(row + m, panel, sums.at[m][0] + low, sums.at[m][1] + high);
 }
 
-template <Arithmetic A, int M, class Write>
+template <Format F, int M, class Write>
 void tiles(const Matrix& w, int panel, const Rows& x, int row, int count, const Write& write) {
   if constexpr (M > 0) {
-    for (; count >= M; count -= M, row += M) tile<A, M>(w, panel, x, row, write);
-    if (count) tiles<A, M - 1>(w, panel, x, row, count, write);
+    for (; count >= M; count -= M, row += M) tile<F, M>(w, panel, x, row, write);
+    if (count) tiles<F, M - 1>(w, panel, x, row, count, write);
   }
 }
 
@@ -237,10 +235,10 @@ void matmul(Team& team, const Matrix& w, const Rows& x, int rows, const Write& w
     const int panel = item % panels, row = item / panels * kBlock;
     const int count = std::min(kBlock, rows - row);
     if (w.format == Format::kInt8)
-      tiles<Arithmetic::kInt8, kByteTile>(w, panel, x, row, count, write);
-    else if (w.format == Format::kBFloat16 && x.arithmetic == Arithmetic::kBFloat16)
-      tiles<Arithmetic::kBFloat16, kTile>(w, panel, x, row, count, write);
+      tiles<Format::kInt8, kByteTile>(w, panel, x, row, count, write);
+    else if (w.format == Format::kBFloat16 && x.format == Format::kBFloat16)
+      tiles<Format::kBFloat16, kTile>(w, panel, x, row, count, write);
     else
-      tiles<Arithmetic::kFloat32, kTile>(w, panel, x, row, count, write);
+      tiles<Format::kFloat32, kTile>(w, panel, x, row, count, write);
   });
 }

@@ -57,10 +57,9 @@ void Stack::set_layer(int index, const LayerWeights& w) {
 
   std::vector<const float*> rows;
   std::vector<float> biases;
-  const bool int8 = shape_.arithmetic == Arithmetic::kInt8;
   const auto packed = [&](int k) {
     const int count = static_cast<int>(rows.size());
-    Matrix matrix = pack(team_, rows.data(), count, k, biases.data(), int8);
+    Matrix matrix = pack(team_, rows.data(), count, k, biases.data(), shape_.arithmetic);
     rows.clear(), biases.clear();
     return matrix;
   };
@@ -87,16 +86,18 @@ void Stack::set_head(const float* norm, const float* weight, const float* bias) 
   norm_ = copied(norm, shape_.hidden);
   std::vector<const float*> rows;
   add_rows(rows, weight, 0, shape_.vocab, shape_.hidden);
-  const bool int8 = shape_.arithmetic == Arithmetic::kInt8;
-  head_ = pack(team_, rows.data(), shape_.vocab, shape_.hidden, bias, int8);
+  head_ = pack(team_, rows.data(), shape_.vocab, shape_.hidden, bias, shape_.arithmetic);
+}
+
+size_t Stack::block_bytes() const {
+  const size_t tokens = shape_.block_size;
+  const size_t numbers = tokens * shape_.layers * shape_.kv_heads * shape_.head_dim * 2;
+  return numbers * (shape_.kv_format == 0 ? 4 : 2);
 }
 
 void Stack::allocate(int blocks) {
-  const size_t tokens = shape_.block_size;
-  const size_t numbers = tokens * shape_.layers * shape_.kv_heads * shape_.head_dim * 2;
-  block_bytes_ = numbers * (shape_.kv_format == 0 ? 4 : 2);
   prefault_.reset();
-  pool_ = Memory(blocks * block_bytes_);
+  pool_ = Memory(blocks * block_bytes());
   prefault_ = std::make_unique<Prefault>(pool_);
 }
 
@@ -112,9 +113,9 @@ void Stack::reserve(int rows) {
     buffer->stride = round_up(buffer->width, kPanel);
     const size_t size = static_cast<size_t>(rows) * buffer->stride;
     if (buffer->values.size() < size) buffer->values.resize(size);
-    if (shape_.arithmetic == Arithmetic::kBFloat16 && buffer->halves.size() < size)
+    if (shape_.arithmetic == Format::kBFloat16 && buffer->halves.size() < size)
       buffer->halves.resize(size);
-    if (shape_.arithmetic != Arithmetic::kInt8) continue;
+    if (shape_.arithmetic != Format::kInt8) continue;
     const int groups = round_up(buffer->width, kGroup) / kGroup;
     if (buffer->scales.size() >= static_cast<size_t>(rows) * groups) continue;
     buffer->bytes.resize(static_cast<size_t>(rows) * groups * kGroup);
@@ -145,7 +146,7 @@ void Stack::plan(const Step& step) {
     longest = std::max(longest, span.start + span.count);
     std::fill_n(span_of_.begin() + span.flat, span.count, s);
     const int newest = (span.start + span.count - 1) / shape_.block_size;
-    prefault_->use((step.tables[span.table + newest] + 1) * block_bytes_);
+    prefault_->use((step.tables[span.table + newest] + 1) * block_bytes());
   }
   all_.rows.resize(step.tokens);
   std::iota(all_.rows.begin(), all_.rows.end(), 0);
@@ -173,17 +174,17 @@ void Stack::embed(int row, int32_t id) {
 }
 
 Rows Stack::rows_of(const Buffer& buffer) const {
-  return {shape_.arithmetic,    buffer.values.data(), buffer.stride,        buffer.halves.data(),
+  return {shape_.arithmetic,   buffer.values.data(), buffer.stride,        buffer.halves.data(),
           buffer.bytes.data(), buffer.scales.data(), buffer.offsets.data()};
 }
 
 void Stack::round(Buffer& buffer, int row) {
   const float* from = buffer.row(row);
-  if (shape_.arithmetic == Arithmetic::kBFloat16) {
+  if (shape_.arithmetic == Format::kBFloat16) {
     uint16_t* to = &buffer.halves[static_cast<size_t>(row) * buffer.stride];
     for (int i = 0; i < buffer.width; i += kLanes)
       store(to + i, to_bfloat16(load<Floats>(from + i)));
-  } else if (shape_.arithmetic == Arithmetic::kInt8) {
+  } else if (shape_.arithmetic == Format::kInt8) {
     const size_t groups = round_up(buffer.width, kGroup) / kGroup;
     quantise_row(from, buffer.width, &buffer.bytes[row * groups * kGroup],
                  &buffer.scales[row * groups], &buffer.offsets[row * groups]);
@@ -191,7 +192,7 @@ void Stack::round(Buffer& buffer, int row) {
 }
 
 void Stack::round_all(Buffer& buffer, int rows) {
-  if (shape_.arithmetic != Arithmetic::kFloat32)
+  if (shape_.arithmetic != Format::kFloat32)
     team_.share(rows, [&](int row) { round(buffer, row); });
 }
 

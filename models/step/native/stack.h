@@ -15,7 +15,7 @@ extern "C" {
 struct Shape {
   int32_t layers, hidden, heads, kv_heads, head_dim, rotary_dim, inner, vocab;
   int32_t gelu;      // of the gate: 0 is silu, 1 is gelu by tanh
-  Arithmetic arithmetic;  // of products with matrices
+  Format arithmetic;       // of products with matrices
   int32_t half_embedding;  // 1: the embedding is bfloat16, else float32
   int32_t kv_format;       // 0 float32, 1 bfloat16, 2 float16
   int32_t block_size;
@@ -90,6 +90,7 @@ class Stack {
   void reserve(int rows);
   void divide(Part& part);
   void plan(const Step& step);
+  size_t block_bytes() const;  // of all layers
   void normalise(const std::vector<float>& weight, int row, const float* from);
   void round(Buffer& buffer, int row);
   void round_all(Buffer& buffer, int rows);
@@ -115,6 +116,5 @@ class Stack {
   Part all_, kept_;           // after the last layer's keys only the kept rows matter
   std::vector<std::vector<float>> scores_;  // by member of the team
   Memory pool_;                             // of blocks, each with all layers
-  size_t block_bytes_ = 0;
   std::unique_ptr<Prefault> prefault_;      // ends before the pool does
 };

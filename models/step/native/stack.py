@@ -105,7 +105,7 @@ class Stack:
         return "in bfloat16, multiplied as float32" if whole else "in bfloat16"
 
     def allocate(self, blocks: int) -> None:
-        """A pool of zeros for all layers, whose first pages are taken while nothing is computed."""
+        """A pool of zeros for all layers, whose pages are taken ahead while nothing is computed."""
         self._blocks = 0
         self.team.call(self._library.stack_allocate, self._handle, blocks)
         self._blocks = blocks

@@ -58,12 +58,14 @@ def test_every_choice_is_told(folder: Path, caplog: pytest.LogCaptureFixture) ->
     facts = step_model.describe()
     assert facts["device"] == "cpu"
     assert facts["threads"] == "1"
-    assert facts["dtype"] == str(precision_of("auto", torch.device("cpu")))
+    precision = precision_of("auto", torch.device("cpu"))
+    dtype = str(precision.dtype).removeprefix("torch.")
+    assert facts["dtype"] == str(precision)
+    assert facts["dtype"].startswith(f"{dtype} (auto")
     assert facts["context"] == "32 tokens"
     assert facts["weights"].startswith("LlamaForCausalLM, 0 M parameters")
     assert facts["kernels"] == "paged, sdpa"
-    assert facts["kv_cache"].startswith("64 blocks of 16: 1024 tokens in ")
-    assert "0.00 GiB (all" in facts["kv_cache"]
+    assert facts["kv_cache"].startswith(f"64 blocks of 16: 1024 tokens in {dtype}, 0.00 GiB (all")
     for fact in facts.values():
         assert fact in caplog.text
     assert torch.get_num_threads() == 1

@@ -4,6 +4,7 @@ import os
 import platform
 import sys
 import time
+from collections import abc
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from tests.models.step.tiny import VOCAB, tiny
 BLOCK = 16
 GIB = 2**30
 EXACT = {"kv_dtype": torch.float32, "arithmetic": torch.float32}
-ARITHMETICS = (torch.float32, torch.bfloat16, torch.int8)
 FITTING: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 80, "head_dim": 16}
 KNOWN: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", {}),
@@ -68,6 +68,20 @@ def in_bfloat16(model: PreTrainedModel) -> PreTrainedModel:
     for parameter in model.parameters():
         parameter.data = parameter.data.bfloat16().float()
     return model
+
+
+def as_they_are(model: PreTrainedModel) -> PreTrainedModel:
+    """Of float32, which no smaller format holds."""
+    return model
+
+
+Weights = abc.Callable[[PreTrainedModel], PreTrainedModel]
+MULTIPLIED = [
+    (as_they_are, torch.float32),
+    (as_they_are, torch.int8),
+    (in_bfloat16, torch.float32),
+    (in_bfloat16, torch.bfloat16),
+]
 
 
 def forward_of(model: PreTrainedModel, **changes: Any) -> NativeForward:
@@ -122,12 +136,12 @@ def test_weights_of_bfloat16_are_held_so_and_lose_nothing() -> None:
     assert Probe(model).disagreement(forward_of(model), BLOCK) == ""
 
 
-@pytest.mark.parametrize("arithmetic", ARITHMETICS)
+@pytest.mark.parametrize(("weights", "arithmetic"), MULTIPLIED)
 @pytest.mark.parametrize("window", [None, 20])
 def test_a_row_is_the_same_to_the_bit_whatever_it_shares_a_step_with(
-    arithmetic: torch.dtype, window: int | None
+    weights: Weights, arithmetic: torch.dtype, window: int | None
 ) -> None:
-    model = in_bfloat16(tiny("mistral", **FITTING, sliding_window=window))
+    model = weights(tiny("mistral", **FITTING, sliding_window=window))
     forward = forward_of(model, arithmetic=arithmetic)
     ids, mine, theirs = prompt(70), (3, 9, 1, 30, 5), (2, 4, 6)
     whole = logits_of(forward, (0, ids, mine))
@@ -139,9 +153,11 @@ def test_a_row_is_the_same_to_the_bit_whatever_it_shares_a_step_with(
     assert torch.equal(torch.cat(parts), whole)
 
 
-@pytest.mark.parametrize("arithmetic", ARITHMETICS)
-def test_a_row_is_the_same_to_the_bit_whichever_rows_are_kept(arithmetic: torch.dtype) -> None:
-    forward = forward_of(in_bfloat16(tiny("llama", **FITTING)), arithmetic=arithmetic)
+@pytest.mark.parametrize(("weights", "arithmetic"), MULTIPLIED)
+def test_a_row_is_the_same_to_the_bit_whichever_rows_are_kept(
+    weights: Weights, arithmetic: torch.dtype
+) -> None:
+    forward = forward_of(weights(tiny("llama", **FITTING)), arithmetic=arithmetic)
     chunks = ((0, prompt(37), (3, 9, 1)), (0, prompt(1, 1), (2,)), (0, prompt(20, 2), (4, 6)))
     whole = logits_of(forward, *chunks)
     for keep in ([], [36], [57], [36, 37, 57], [0, 3, 4, 5, 36, 40, 41, 57]):
