@@ -150,8 +150,11 @@ class NativeWay:
         assert self._stack is not None
         if self._arithmetic == self._kv_dtype == torch.float32:
             return None
-        self._stack.close()
-        self._stack = self._pack(self._kv_dtype, self._arithmetic)
+        if self._arithmetic == torch.int8:
+            self._stack.close()
+            self._stack = self._pack(self._kv_dtype, torch.int8)
+        else:
+            self._stack.round_to(self._kv_dtype, self._arithmetic)
         return self.open(blocks)
 
     def close(self) -> None:

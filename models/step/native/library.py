@@ -64,6 +64,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     ),
     "stack_set_layer": (c_int, (c_void_p, c_void_p, c_int32, POINTER(LayerWeights))),
     "stack_set_head": (c_int, (c_void_p, c_void_p, c_void_p, c_void_p, c_void_p)),
+    "stack_round_to": (c_int, (c_void_p, c_void_p, c_int32, c_int32)),
     "stack_allocate": (c_int, (c_void_p, c_void_p, c_int32)),
     "step_knows": (c_bool, (POINTER(Step), c_int64)),
     "step_fits": (c_bool, (POINTER(Step), c_int32, c_int32, c_int32, c_int32)),

@@ -89,6 +89,11 @@ void Stack::set_head(const float* norm, const float* weight, const float* bias) 
   head_ = pack(team_, rows.data(), shape_.vocab, shape_.hidden, bias, shape_.arithmetic);
 }
 
+void Stack::round_to(Format arithmetic, int kv_format) {
+  shape_.arithmetic = arithmetic;
+  shape_.kv_format = kv_format;
+}
+
 size_t Stack::block_bytes() const {
   const size_t tokens = shape_.block_size;
   const size_t numbers = tokens * shape_.layers * shape_.kv_heads * shape_.head_dim * 2;
@@ -333,6 +338,9 @@ int stack_set_layer(Team*, Stack* stack, int index, const LayerWeights* weights)
 int stack_set_head(Team*, Stack* stack, const float* norm, const float* weight,
                    const float* bias) {
   return guarded([&] { stack->set_head(norm, weight, bias); });
+}
+int stack_round_to(Team*, Stack* stack, Format arithmetic, int kv_format) {
+  return guarded([&] { stack->round_to(arithmetic, kv_format); });
 }
 int stack_allocate(Team*, Stack* stack, int blocks) {
   return guarded([&] { stack->allocate(blocks); });

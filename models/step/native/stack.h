@@ -61,6 +61,8 @@ class Stack {
         const float* sines);
   void set_layer(int index, const LayerWeights& weights);
   void set_head(const float* norm, const float* weight, const float* bias);
+  // Without a pool. The weights stay as they are, so neither before nor after may be 8 bit.
+  void round_to(Format arithmetic, int kv_format);
   void allocate(int blocks);
   void forward(const Step& step);
   // Bytes of all weights that a step reads.

@@ -104,6 +104,14 @@ class Stack:
         whole = self._arithmetic == torch.float32
         return "in bfloat16, multiplied as float32" if whole else "in bfloat16"
 
+    def round_to(self, kv_dtype: torch.dtype, arithmetic: torch.dtype) -> None:
+        """Gives the pool back. The weights stay, so int8 is neither left nor come to."""
+        assert torch.int8 not in (arithmetic, self._arithmetic)
+        self.allocate(0)
+        formats = ARITHMETICS[arithmetic], KV_FORMATS[kv_dtype]
+        self.team.call(self._library.stack_round_to, self._handle, *formats)
+        self._arithmetic = arithmetic
+
     def allocate(self, blocks: int) -> None:
         """A pool of zeros for all layers, whose pages are taken ahead while nothing is computed."""
         self._blocks = 0

@@ -164,6 +164,22 @@ def test_a_row_is_the_same_to_the_bit_whichever_rows_are_kept(
         assert torch.equal(logits_of(forward, *chunks, keep=keep), whole[keep])
 
 
+@pytest.mark.parametrize("arithmetic", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kv_dtype", KV_FORMATS)
+def test_what_is_rounded_later_is_as_if_it_had_been_from_the_beginning(
+    kv_dtype: torch.dtype, arithmetic: torch.dtype
+) -> None:
+    model, chunk = in_bfloat16(tiny("llama", **FITTING)), (0, prompt(40), (1, 7, 3))
+    stack = stack_of(model)
+    exact = logits_of(NativeForward(stack, BLOCK), chunk)
+    stack.round_to(kv_dtype, arithmetic)
+    stack.allocate(32)
+    rounded = logits_of(NativeForward(stack, BLOCK), chunk)
+    begun = forward_of(model, kv_dtype=kv_dtype, arithmetic=arithmetic)
+    assert torch.equal(rounded, logits_of(begun, chunk))
+    assert torch.equal(rounded, exact) == (kv_dtype == arithmetic == torch.float32)
+
+
 @pytest.mark.parametrize("kv_dtype", KV_FORMATS)
 @pytest.mark.parametrize("length", [20, 21])
 def test_what_a_block_held_before_does_not_matter(length: int, kv_dtype: torch.dtype) -> None:
