@@ -300,7 +300,7 @@ void each_row(Team* team, int rows, const Work& work) {
   if (team->size() < 2 || rows < kAlone)
     for (int row = 0; row < rows; ++row) one(row);
   else
-    team->lend(rows, one);
+    team->run([&] { team->share(rows, one); });
 }
 
 }  // namespace
