@@ -13,6 +13,7 @@ from models.batcher import Batcher, EmbedModel
 from models.constrain.grammars import Grammars
 from models.embed_engine import Batches, EmbedEngine
 from models.engine import LlmEngine
+from models.keeping import keeping
 from models.metrics import LlmMetrics
 from models.recipe import made_to_embed, read_recipe
 from models.schedule.admission import Admission
@@ -135,8 +136,8 @@ def _drafting(engine: EngineSettings) -> Drafting | None:
 
 
 def _step_model(settings: ModelSettings) -> Any:
-    from models.step.load import load_step_model
-
+    with keeping():
+        from models.step.load import load_step_model
     assert settings.source is not None
     engine = settings.engine
     folder = resolve(settings.source)
@@ -160,8 +161,8 @@ def _step_model(settings: ModelSettings) -> Any:
 
 
 def _embedder(settings: ModelSettings) -> EmbedModel:
-    from models.step.embed import load_embedder
-
+    with keeping():
+        from models.step.embed import load_embedder
     assert settings.source is not None
     engine, wishes = settings.engine, settings.embed
     folder = resolve(settings.source)
