@@ -63,8 +63,8 @@ class Ingress:
     async def __init__(  # type: ignore[misc]
         self,
         settings: AppSettings,
-        tokenizers: list[Handle],
         models: list[Handle],
+        tokenizers: list[Handle],
         responses: list[Handle],
     ) -> None:
         show_logs()
@@ -98,10 +98,10 @@ async def _engine(
 
 def build(args: AppSettings) -> Application:
     """The application of ``serve_config.yaml``, whose ``deployments`` override what is set here."""
+    models = [bind_model(model) for model in args.models]  # the first to start: they take longest
     tokenizers = [bind_tokenizer(model) for model in args.models]
-    models = [bind_model(model) for model in args.models]
     responses = [bind_responses(args)] if args.responses_kept else []
-    return _bind(Ingress, args, tokenizers, models, responses)
+    return _bind(Ingress, args, models, tokenizers, responses)
 
 
 def bind_responses(args: AppSettings) -> Application:

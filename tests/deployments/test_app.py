@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from ray.serve import Application
+from ray.serve._private.build_app import build_app
 
 from configs.settings import AppSettings
 from deployments.app import REPLICA_ENVIRONMENT, build, deployment_name
@@ -41,6 +42,11 @@ def settings(*names: str, **engine: int) -> AppSettings:
 def test_each_model_has_a_tokenizer_and_a_model_of_its_own() -> None:
     names = {"Ingress", "Tokenizer-a", "Model-a", "Tokenizer-org-b.1", "Model-org-b.1"}
     assert set(bound(build(settings("a", "org/b.1")))) == {*names, "Responses"}
+
+
+def test_models_take_longest_to_start_and_so_come_first() -> None:
+    started = build_app(build(settings("a", "b")), name="stepserve").deployments
+    assert [one.name for one in started][:2] == ["Model-a", "Model-b"]
 
 
 def test_one_replica_keeps_responses_if_any_are_kept() -> None:
