@@ -101,7 +101,7 @@ def _fingerprint(compiler: list[str], processor: str) -> str:
     version = subprocess.run(
         [*compiler, "--version"], capture_output=True, timeout=MOST_S, check=False
     ).stdout
-    digest.update(version + " ".join((*FLAGS, processor, _processor())).encode())
+    digest.update(version + " ".join((*compiler[1:], *FLAGS, processor, _processor())).encode())
     return digest.hexdigest()[:16]
 
 

@@ -54,6 +54,18 @@ def test_a_compiler_may_be_several_words(home: Path, monkeypatch: pytest.MonkeyP
         library()
 
 
+def test_a_compilers_options_make_another_library(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copying = 'while [ $# -gt 1 ]; do [ "$1" = -o ] && echo nonsense > "$2"; shift; done'
+    found = compiler(home, copying)
+    for options in ["", " -O1", " -O1"]:
+        monkeypatch.setenv("CXX", found + options)
+        with pytest.raises(NoNative, match="OSError"):
+            library()
+    assert len(list(home.rglob("*.so"))) == 2
+
+
 def test_a_damaged_library_is_made_anew(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copying = 'while [ $# -gt 1 ]; do [ "$1" = -o ] && echo nonsense > "$2"; shift; done'
     monkeypatch.setenv("CXX", compiler(home, copying))
