@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Iterator
 
 import pytest
 
@@ -13,7 +14,8 @@ class Thing:
 
 
 @pytest.fixture(autouse=True)
-def _thawed() -> object:
+def _thawed() -> Iterator[None]:
+    gc.unfreeze()
     yield
     gc.unfreeze()
 
@@ -34,6 +36,19 @@ def test_nothing_is_collected_inside_and_all_else_is_behind_it() -> None:
     cycle = Thing()
     cycle.itself = cycle  # type: ignore[attr-defined]
     gone = weakref.ref(cycle)
+    del cycle
+    gc.collect()
+    assert gone() is None
+
+
+def test_what_is_there_at_a_second_end_may_still_go() -> None:
+    with keeping():
+        pass
+    cycle = Thing()
+    cycle.itself = cycle  # type: ignore[attr-defined]
+    gone = weakref.ref(cycle)
+    with keeping():
+        pass
     del cycle
     gc.collect()
     assert gone() is None
