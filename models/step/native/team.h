@@ -1,5 +1,5 @@
-// A fixed team of threads that goes through one step together: no locks, no wake-ups inside, and
-// nobody waits for a member that has nothing in hand.
+// A fixed team of threads that goes through one step together: no locks, no wake-ups inside, and no
+// stage waits for a member that has nothing in hand. The end waits for all that are in.
 #pragma once
 
 #include <atomic>
@@ -19,19 +19,20 @@ class Team {
  public:
   // Of as many members as there are cores, each stays on one.
   explicit Team(int size) : size_(size), settled_(size == cores_.count()), parts_(size) {
-    for (int member = 1; member < size; ++member)
-      threads_.emplace_back([this, member] {
-        member_ = member;
-        if (settled_) cores_.stay(member);
-        follow();
-      });
+    try {
+      for (int member = 1; member < size; ++member)
+        threads_.emplace_back([this, member] {
+          member_ = member;
+          if (settled_) cores_.stay(member);
+          follow();
+        });
+    } catch (...) {  // there is no room for so many
+      leave();
+      throw;
+    }
   }
 
-  ~Team() {
-    leaving_ = true;
-    start();
-    for (auto& thread : threads_) thread.join();
-  }
+  ~Team() { leave(); }
 
   int size() const { return size_; }
 
@@ -39,7 +40,8 @@ class Team {
   static int member() { return member_; }
 
   // Every member that is awake runs `task`, the caller among them; one that wakes late goes to where
-  // the others are. Returns when none is in it any more. `task` may not throw.
+  // the others are, or once more through what has passed: so a task does nothing outside `share`.
+  // Returns when none is in it any more. `task` may neither throw nor call `run`.
   void run(const std::function<void()>& task) {
     const bool stays = settled_ && cores_.stay(0);
     task_ = &task;
@@ -125,12 +127,18 @@ class Team {
     stage_.store(stage + 1, std::memory_order_release);
   }
 
+  void leave() {
+    leaving_ = true;
+    start();
+    for (auto& thread : threads_) thread.join();
+  }
+
   void start() {
     started_.fetch_add(1);
     started_.notify_all();
   }
 
-  void perform() {
+  void perform() noexcept {  // an index that is never done would be waited for
     at_ = first_;
     (*task_)();
   }

@@ -1,10 +1,14 @@
-// What a team promises, tried with members that sleep at every turn: `team_check THREADS`.
+// What a team promises, tried with members that sleep at every turn: `stages THREADS`.
 #include "team.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <random>
+#include <system_error>
+#include <vector>
 
 namespace {
 
@@ -48,14 +52,29 @@ bool nobody_waits_for_who_is_away(Team& team) {
   return sum == 15;
 }
 
+// Threads that there is no room for are an exception, and those that began end.
+bool too_many_are_refused() {
+  const rlimit little{64 << 20, 64 << 20};
+  setrlimit(RLIMIT_AS, &little);
+  try {
+    Team team(500);
+    return false;
+  } catch (const std::system_error&) {
+    return true;
+  }
+}
+
 }  // namespace
 
 int main(int, char** arguments) {
   Team team(std::atoi(arguments[1]));
   for (int round = 0; round < 300; ++round) {
-    if (!stages_follow_each_other(team, round % 40, 1 + round % kWidest))
+    bool followed = false;
+    std::thread([&] { followed = stages_follow_each_other(team, round % 40, round % kWidest); }).join();
+    if (!followed)
       return std::printf("round %d: an index was missed, done twice or done too early\n", round), 1;
     if (!nobody_waits_for_who_is_away(team)) return std::printf("round %d: a sum\n", round), 1;
   }
+  if (!too_many_are_refused()) return std::printf("500 threads in 64 MB\n"), 1;
   return 0;
 }
