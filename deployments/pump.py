@@ -9,32 +9,40 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from deployments.calls import ReplicaLost, Stream, next_of
 from deployments.lines.inlet import LATE_S, Box, Inlet
 from deployments.lines.outlet import Address, Reader
 from deployments.wire import Item, Packed, unpack
 from models.errors import EngineError
-from models.token_engine import Tokens
+from models.request import GenerateRequest
+from models.token_engine import TokenRequest, Tokens
 
 logger = logging.getLogger("stepserve")
 
-Call = Callable[[Reader], Any]  # to a replica; returns a handle's stream
+Asked = TypeVar("Asked", TokenRequest, GenerateRequest)
+Call = Callable[[Asked, Reader], Any]  # to a replica; returns a handle's stream
 
 
-async def started(call: Call, inlet: Inlet) -> Pump:
-    """A pump that has its first items; a replica that is lost before them is replaced once."""
+async def started(call: Call[Asked], request: Asked, inlet: Inlet) -> tuple[Pump, Asked]:
+    """A pump that has its first items, and the request whose they are.
+
+    A replica that is lost before them is replaced once. The request has another id then: its first
+    attempt may go on for a while, and where only a connection was lost, on the same replica.
+    """
     try:
-        return await _started(call, inlet)
+        return await _started(call, request, inlet), request
     except ReplicaLost:
         logger.warning("a replica was lost before its first token: asking another")
-        return await _started(call, inlet)
+        again = replace(request, id=f"{request.id}-again")
+        return await _started(call, again, inlet), again
 
 
-async def _started(call: Call, inlet: Inlet) -> Pump:
+async def _started(call: Call[Asked], request: Asked, inlet: Inlet) -> Pump:
     box = inlet.box()
-    pump = Pump(call(box.reader), box, inlet)
+    pump = Pump(call(request, box.reader), box, inlet)
     try:
         await pump.begin()
     except BaseException:

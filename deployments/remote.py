@@ -119,7 +119,7 @@ class RemoteEngine:
                 yield event
 
     async def _from_events(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
-        pump = await started(lambda reader: self._events.remote(request, reader), self._inlet)
+        pump, _ = await started(self._events.remote, request, self._inlet)
         try:
             while ready := await pump.next():
                 for item in ready:
@@ -131,14 +131,14 @@ class RemoteEngine:
         began = time.monotonic()
         encoded = await self._encoded(request)
         request = request.after(time.monotonic() - began)
-        tokens = token_request(request, encoded)
         answer = Answer(self._text, encoded, request)
-        pump = await started(lambda reader: self._tokens.remote(tokens, reader), self._inlet)
+        tokens = token_request(request, encoded)
+        pump, asked = await started(self._tokens.remote, tokens, self._inlet)
         stops: list[_Task] = []
         try:
             while answer.unfinished and (ready := await pump.next()):
                 events = [event for item in ready for event in answer.events(_token(item))]
-                stops += [self._stop(request.id, choice) for choice in answer.stopped()]
+                stops += [self._stop(asked.id, choice) for choice in answer.stopped()]
                 for event in events:
                     yield event
         finally:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 
 import pytest
 from ray.exceptions import RayActorError
@@ -13,7 +14,9 @@ from deployments.pump import Pump, merged, started
 from deployments.wire import Item, Packed, pack
 from models.errors import Failed
 from models.events import FinishReason, Text
-from models.token_engine import Admitted, Tokens
+from models.token_engine import Admitted, TokenEngine, TokenRequest, Tokens
+from tests.models.recall import expected, recall_model
+from tests.models.test_token_engine import ask, serving
 
 
 class ListStream:
@@ -92,11 +95,44 @@ async def test_the_stream_is_given_back_uncancelled() -> None:
 async def test_a_stream_lost_before_its_first_item_is_cancelled_and_replaced() -> None:
     lost, good = Lost([]), packed([Text("a")])
     streams = [lost, good]
-    pump = await started(lambda _: streams.pop(0), Inlet())
+    pump, _ = await started(lambda *_: streams.pop(0), ask([1]), Inlet())
     assert (await pump.next(), await pump.next()) == ([Text("a")], [])
     assert (lost.cancelled, good.cancelled) == (True, False)
     with pytest.raises(ReplicaLost):
-        await started(lambda _: Lost([]), Inlet())
+        await started(lambda *_: Lost([]), ask([1]), Inlet())
+
+
+class Answering(ListStream):
+    """An engine's answer, which goes on if its caller is cut off."""
+
+    def __init__(self, engine: TokenEngine, request: TokenRequest, *, cut_off: bool) -> None:
+        super().__init__([])
+        self.items = engine.generate(request)
+        self._cut_off = cut_off
+
+    async def __anext__(self) -> list[Packed]:
+        item = await anext(self.items)
+        if self._cut_off:
+            raise RayActorError
+        return [pack(item)]
+
+
+async def test_a_replica_that_is_asked_again_tells_the_attempts_apart() -> None:
+    first, streams = ask([1, 2, 3], 40, seed=7), []
+    async with serving(recall_model(seconds=0.001)) as engine:
+
+        def call(request: TokenRequest, _: Reader) -> Answering:
+            streams.append(Answering(engine, request, cut_off=request is first))
+            return streams[-1]
+
+        pump, asked = await started(call, first, Inlet())
+        engine.stop_choice(first.id, 0)
+        tokens: list[int] = []
+        while ready := await pump.next():
+            tokens += [one for item in ready if isinstance(item, Tokens) for one in item.token_ids]
+        await streams[0].items.aclose()
+    assert tokens == expected([1, 2, 3], 7, 40)
+    assert asked == replace(first, id=asked.id)
 
 
 class Sender:
@@ -155,15 +191,15 @@ async def test_a_lost_line_loses_the_replica() -> None:
         async def __anext__(self) -> list[Packed]:
             return await asyncio.Event().wait() and []
 
-    def call(reader: Reader) -> ListStream:
+    def call(_: TokenRequest, reader: Reader) -> ListStream:
         calls.append(reader)
         return Silent([]) if len(calls) == 1 else packed([Text("b")])
 
-    starting = asyncio.create_task(started(call, inlet))
+    starting = asyncio.create_task(started(call, ask([1]), inlet))
     await settle()
     line = object()
     inlet.sort(line, [(calls[0].number, pack(Text("a")))])
-    pump = await starting
+    pump, _ = await starting
     inlet.lose(line)
     assert await pump.next() == [Text("a")]
     with pytest.raises(ReplicaLost):
