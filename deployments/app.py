@@ -98,7 +98,8 @@ async def _engine(
 
 def build(args: AppSettings) -> Application:
     """The application of ``serve_config.yaml``, whose ``deployments`` override what is set here."""
-    models = [bind_model(model) for model in args.models]  # the first to start: they take longest
+    sharing = _sharing(args)
+    models = [bind_model(one, sharing) for one in args.models]  # first to start: they take longest
     tokenizers = [bind_tokenizer(model) for model in args.models]
     responses = [bind_responses(args)] if args.responses_kept else []
     return _bind(Ingress, args, models, tokenizers, responses)
@@ -127,7 +128,12 @@ def bind_tokenizer(model: ModelSettings) -> Application:
     return _bind(deployment(Tokenizer), model)
 
 
-def bind_model(model: ModelSettings) -> Application:
+def _sharing(args: AppSettings) -> int:
+    """Models that take KV blocks of a CPU's memory; a graph does not know which find a GPU."""
+    return sum(one.task == "generate" and one.engine.device != "cuda" for one in args.models)
+
+
+def bind_model(model: ModelSettings, sharing: int) -> Application:
     """One model's ``Model-<name>``, or ``Embedder-<name>`` if that is its task."""
     engine = model.engine
     served = Embedder if model.task == "embed" else Model
@@ -139,7 +145,7 @@ def bind_model(model: ModelSettings) -> Application:
         health_check_period_s=5.0,
         ray_actor_options=replica_options(num_cpus=1),
     )
-    return _bind(deployment(served), model)
+    return _bind(deployment(served), *([model, sharing] if served is Model else [model]))
 
 
 def deployment_name(role: str, model: str) -> str:

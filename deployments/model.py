@@ -31,14 +31,17 @@ from models.token_engine import Admitted, TokenRequest
 
 
 class Model:
-    """Serves what ``settings`` names; torch is imported and weights are loaded in the replica."""
+    """Serves what ``settings`` names; torch is imported and weights are loaded in the replica.
 
-    async def __init__(self, settings: ModelSettings) -> None:  # type: ignore[misc]
+    ``sharing`` is how many models of the graph take KV blocks of a CPU's memory.
+    """
+
+    async def __init__(self, settings: ModelSettings, sharing: int) -> None:  # type: ignore[misc]
         show_logs()
         self._stall_timeout_s = settings.engine.stall_timeout_s
         self._metrics = LlmMetrics(settings.name, [RaySink(settings.name)])
         # On a thread: the replica goes on answering Serve while a large model loads.
-        built = await asyncio.to_thread(build_model, settings, self._metrics)
+        built = await asyncio.to_thread(build_model, settings, self._metrics, sharing)
         self._served: ServedTokens | ServedEvents
         if isinstance(built, ServedSteps):
             self._served = ServedTokens(built.engine(StepGate(built.stepper.step)))

@@ -40,9 +40,14 @@ class ServedSteps:
         return TokenEngine(self.stepper, steps, self.admission, self.metrics, self.grammars)
 
 
-def build_model(settings: ModelSettings, metrics: LlmMetrics) -> ServedSteps | LlmEngine:
-    """Loads what ``settings`` names. An engine with its own scheduler is served as it is."""
-    made = _step_model(settings) if settings.factory is None else _own(settings)
+def build_model(
+    settings: ModelSettings, metrics: LlmMetrics, sharing: int = 1
+) -> ServedSteps | LlmEngine:
+    """Loads what ``settings`` names. An engine with its own scheduler is served as it is.
+
+    ``sharing`` is how many models in all take KV blocks of a CPU's memory.
+    """
+    made = _step_model(settings, sharing) if settings.factory is None else _own(settings)
     if hasattr(made, "generate"):
         engine: LlmEngine = made
         return engine
@@ -135,7 +140,7 @@ def _drafting(engine: EngineSettings) -> Drafting | None:
     return Drafting(engine.speculative_tokens, engine.speculative_ngram)
 
 
-def _step_model(settings: ModelSettings) -> Any:
+def _step_model(settings: ModelSettings, sharing: int) -> Any:
     with keeping():
         from models.step.load import load_step_model
     assert settings.source is not None
@@ -153,6 +158,7 @@ def _step_model(settings: ModelSettings) -> Any:
         block_size=engine.block_size,
         kv_cache_dtype=engine.kv_cache_dtype,
         kv_cache_gib=engine.kv_cache_gib,
+        sharing=sharing,
         prefix_cache=engine.prefix_cache,
         cuda_graphs=engine.cuda_graphs,
         slots=engine.max_running,

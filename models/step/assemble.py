@@ -44,6 +44,7 @@ class Wishes:
     int8: bool = False  # weights of linear layers in 8 bits
     kv_cache_dtype: torch.dtype | None = None
     kv_cache_gib: float | None = None
+    sharing: int = 1  # models that take KV blocks of the same memory, on a CPU
     prefix_cache: bool = True
     slots: int = 32
     step_tokens: int = 2048  # of the largest step
@@ -128,7 +129,7 @@ def _paged(
     activations = _activations(model, way, wishes, limit)
     size = cache.size_pool(
         block_bytes,
-        cache.memory_budget(model.device, wishes.kv_cache_gib, activations),
+        cache.memory_budget(model.device, wishes.kv_cache_gib, activations, sharing=wishes.sharing),
         block_size=way.block_size,
         max_context=limit,
         slots=wishes.slots,
@@ -207,7 +208,7 @@ def _cached(
         )
     plain = CachedModel(model, limit)
     each = bytes_per_sequence(plain, limit)
-    budget = cache.memory_budget(model.device, wishes.kv_cache_gib)
+    budget = cache.memory_budget(model.device, wishes.kv_cache_gib, sharing=wishes.sharing)
     held = max(1, min(budget.bytes // max(each, 1), wishes.slots))
     room = f"{held} sequences of {limit} tokens, {each / 2**30:.2f} GiB each"
     described = {

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from models.step.host import available_memory
 
-CPU_SHARE = 1 / 3  # replicas of one machine each see the same memory free when they start
+CPU_SHARE = 1 / 3  # for all models of an app together: each may see the same memory free
 CUDA_SHARE = 0.9  # of what the largest step leaves; the rest is for the libraries' own buffers
 
 
@@ -91,10 +91,13 @@ class Budget:
     note: str
 
 
-def memory_budget(device: torch.device, gib: float | None, activations: int = 0) -> Budget:
+def memory_budget(
+    device: torch.device, gib: float | None, activations: int = 0, *, sharing: int = 1
+) -> Budget:
     """As told, else a share of what is free beside the loaded weights.
 
-    ``activations`` are the bytes of a CUDA device that the largest step takes for itself.
+    ``activations`` are the bytes of a CUDA device that the largest step takes for itself;
+    ``sharing`` is how many models in all take KV blocks of a CPU's memory.
     """
     if gib is not None:
         return Budget(int(gib * 2**30), "as kv_cache_gib says")
@@ -104,7 +107,10 @@ def memory_budget(device: torch.device, gib: float | None, activations: int = 0)
         note = f"{CUDA_SHARE:.0%} of {_gib(free)} free less {_gib(activations)} for a step"
         return Budget(max(0, int((free - activations) * CUDA_SHARE)), note)
     free = available_memory()
-    return Budget(int(free * CPU_SHARE), f"a third of {_gib(free)} free")
+    note = f"a third of {_gib(free)} free"
+    if sharing > 1:
+        note += f", divided among {sharing} models"
+    return Budget(int(free * CPU_SHARE / sharing), note)
 
 
 def _gib(size: int) -> str:

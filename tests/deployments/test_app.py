@@ -62,6 +62,19 @@ def test_an_embedding_model_has_an_embedder() -> None:
     assert set(bound(build(AppSettings.model_validate({"models": models})))) == names
 
 
+def test_each_model_is_told_how_many_take_kv_blocks_of_a_cpus_memory() -> None:
+    models: list[dict[str, Any]] = [
+        {"name": "a", "source": "org/a"},
+        {"name": "b", "factory": "a:b"},
+        {"name": "embeds", "factory": "a:b", "task": "embed"},
+        {"name": "on a GPU", "source": "org/c", "engine": {"device": "cuda"}},
+    ]
+    deployments = bound(build(AppSettings.model_validate({"models": models})))
+    assert deployments["Model-a"].init_args[1] == 2
+    assert deployments["Model-b"].init_args[1] == 2
+    assert len(deployments["Embedder-embeds"].init_args) == 1
+
+
 def test_serves_limit_is_above_the_models_own() -> None:
     deployments = bound(build(settings("a", max_running=7, max_waiting=9)))
     assert deployments["Model-a"].max_ongoing_requests > 7 + 9

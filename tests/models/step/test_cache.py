@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
 
+from models.step import host
 from models.step.cache import (
     Budget,
     LayerCache,
@@ -76,6 +79,17 @@ def test_the_budget_is_what_was_asked_for_or_a_share() -> None:
     share = memory_budget(CPU, None)
     assert 0 < share.bytes < available_memory()
     assert share.note.startswith("a third of ")
+
+
+def test_models_that_share_a_machine_take_a_third_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "meminfo").write_text(f"MemAvailable: {12 * 2**10} kB\n")  # each sees the same
+    monkeypatch.setattr(host, "MEMINFO", tmp_path / "meminfo")
+    alone, one_of_four = memory_budget(CPU, None), memory_budget(CPU, None, sharing=4)
+    assert alone == Budget(4 * 2**20, "a third of 0.01 GiB free")
+    assert one_of_four == Budget(2**20, "a third of 0.01 GiB free, divided among 4 models")
+    assert memory_budget(CPU, 0.5, sharing=4) == Budget(2**29, "as kv_cache_gib says")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

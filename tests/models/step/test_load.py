@@ -9,11 +9,15 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from configs.settings import EngineSettings
+from configs.settings import EngineSettings, ModelSettings
+from models.build import ServedSteps, build_model
+from models.metrics import LlmMetrics
+from models.step import host
 from models.step.assemble import Wishes
 from models.step.load import load_step_model
 from models.step.paged import PagedModel
 from models.step.place import precision_of
+from models.text.byte_tokenizer import byte_tokenizer
 from tests.models.step.driving import Driver, sequence
 from tests.models.step.tiny import greedy, prompts, tiny
 
@@ -34,6 +38,7 @@ def _threads() -> Iterator[None]:
 
 def test_what_is_not_wished_for_is_as_in_a_configuration() -> None:
     settings = EngineSettings().model_dump() | {"slots": EngineSettings().max_running}
+    settings |= {"sharing": 1}  # a model that is alone
     parameters = inspect.signature(load_step_model).parameters.values()
     defaults = {one.name: one.default for one in parameters if one.name != "folder"}
     assert defaults == {name: settings[name] for name in defaults}
@@ -50,6 +55,23 @@ def test_a_folder_is_served_as_its_model_computes(folder: Path) -> None:
     asked = prompts(3)
     answers = Driver(step_model).run([sequence(p) for p in asked], 6)
     assert answers == [greedy(tiny("llama"), prompt, 6) for prompt in asked]
+
+
+def test_a_model_among_others_takes_its_part_and_tells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny("llama").save_pretrained(tmp_path)
+    byte_tokenizer().save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "meminfo").write_text("MemAvailable: 600 kB\n")
+    monkeypatch.setattr(host, "MEMINFO", tmp_path / "meminfo")
+    engine = EngineSettings(device="cpu", dtype="float32")
+    settings = ModelSettings(name="m", source=str(tmp_path), engine=engine)
+    built = build_model(settings, LlmMetrics("m"), sharing=2)
+    assert isinstance(built, ServedSteps)
+    fact = built.stepper.model.describe()["kv_cache"]
+    built.stepper.close()
+    assert fact.startswith("25 blocks of 16: 400 tokens")  # 100 KiB, 256 bytes a token
+    assert fact.endswith("(a third of 0.00 GiB free, divided among 2 models)")
 
 
 def test_every_choice_is_told(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
