@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from configs.settings import AppSettings
 from deployments.access import access_of
-from deployments.body import read_json
+from deployments.body import read_logged_json
 from deployments.engines import Served, TokenizingEngine, tokenizing_engine
 from deployments.openai.errors import engine_error, timed_out
 from deployments.openai.tokenization import (
@@ -35,7 +34,7 @@ class Tokenization:
         self._settings = settings
 
     async def tokenize(self, request: Request) -> Response:
-        call = parse_tokenize(await self._body(request))
+        call = parse_tokenize(await read_logged_json(request, self._settings))
         engine = self._engine(request, call.model)
         async with self._within(_prompt_param(call)):
             token_ids = await _token_ids(engine, call)
@@ -43,13 +42,13 @@ class Tokenization:
         return JSONResponse(tokens_answer(token_ids, engine.max_context, strings))
 
     async def detokenize(self, request: Request) -> Response:
-        call = parse_detokenize(await self._body(request))
+        call = parse_detokenize(await read_logged_json(request, self._settings))
         engine = self._engine(request, call.model)
         async with self._within("tokens"):
             return JSONResponse({"prompt": await engine.detokenize(call.token_ids)})
 
     async def count_chat(self, request: Request) -> Response:
-        call = parse_count(await self._body(request))
+        call = parse_count(await read_logged_json(request, self._settings))
         return JSONResponse(count_answer(await self.count(request, call)))
 
     async def count(self, request: Request, call: TokenizeCall) -> int:
@@ -57,10 +56,6 @@ class Tokenization:
         engine = self._engine(request, call.model)
         async with self._within(_prompt_param(call)):
             return len(await _token_ids(engine, call))
-
-    async def _body(self, request: Request) -> dict[str, Any]:
-        settings = self._settings
-        return await read_json(request, settings.max_body_bytes, settings.body_timeout_s)
 
     def _engine(self, request: Request, model: str | None) -> TokenizingEngine:
         engine = tokenizing_engine(self._engines, model)

@@ -25,6 +25,7 @@ from tests.deployments.serving import (
 )
 
 BODY = {"model": "mock", "messages": HELLO}
+SECRET = [{"role": "user", "content": "a secret"}]
 
 
 @pytest.fixture(autouse=True)
@@ -105,13 +106,27 @@ async def test_a_crash_is_logged_with_its_id(caplog: pytest.LogCaptureFixture) -
 
 
 async def test_prompts_are_logged_only_when_asked(caplog: pytest.LogCaptureFixture) -> None:
-    messages = [{"role": "user", "content": "a secret"}]
-    await chat(make_app(), messages=messages)
-    await chat(make_app(MockEngine("mock", failure="invalid")), messages=messages)
+    await chat(make_app(), messages=SECRET)
+    await chat(make_app(MockEngine("mock", failure="invalid")), messages=SECRET)
     await complete(make_app(), prompt=["a secret", 5])
     await chat(make_app(), messages=[{"role": "a secret"}])
     assert "a secret" not in caplog.text
-    await chat(make_app(log_prompts=True), messages=messages)
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        (CHAT, {"messages": SECRET}),
+        ("/v1/chat/completions/input_tokens", {"messages": SECRET}),
+        ("/v1/messages/count_tokens", {"messages": SECRET}),
+        ("/v1/embeddings", {"input": "a secret"}),
+        ("/tokenize", {"prompt": "a secret"}),
+    ],
+)
+async def test_prompts_are_logged_on_every_route_that_takes_them(
+    caplog: pytest.LogCaptureFixture, path: str, asked: dict[str, object]
+) -> None:
+    await post(make_app(log_prompts=True), path, {"model": "mock", **asked})
     assert "a secret" in caplog.text
 
 
