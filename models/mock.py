@@ -120,11 +120,6 @@ class MockEngine:
         return errors[failure]
 
 
-def count_tokens(prompt: Prompt) -> int:
-    """Words of a text or a chat, ids of a token prompt."""
-    return len(_words(prompt))
-
-
 def _words(prompt: Prompt) -> tuple[str, ...]:
     if isinstance(prompt, TokenPrompt):
         return tuple(f"<{token_id}>" for token_id in prompt.token_ids)

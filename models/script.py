@@ -30,7 +30,7 @@ class ScriptedChoice:
         self._alignment = Alignment()
         self._ids: list[int] = []
         self._told = 0
-        self._script = _script(pieces, len(pieces), sampling.min_tokens, sampling.ignore_eos)
+        self._script = _script(pieces, sampling.min_tokens, sampling.ignore_eos)
         self._limit = room if sampling.max_tokens is None else min(room, sampling.max_tokens)
         self._min_tokens = sampling.min_tokens
         self._stop_ids = frozenset(sampling.stop_token_ids)
@@ -96,11 +96,9 @@ class ScriptedChoice:
         yield Finished(reason, usage, matched, self._index, *self._tell(self._tokens))
 
 
-def _script(
-    pieces: Sequence[str], length: int, min_tokens: int, endless: bool
-) -> Iterator[tuple[int, str]]:
+def _script(pieces: Sequence[str], min_tokens: int, endless: bool) -> Iterator[tuple[int, str]]:
     again = itertools.cycle(enumerate(pieces))
-    return again if endless else itertools.islice(again, max(length, min_tokens))
+    return again if endless else itertools.islice(again, max(len(pieces), min_tokens))
 
 
 def split(text: str) -> tuple[str, ...]:
