@@ -212,13 +212,13 @@ async def test_more_than_a_frame_holds_ends_the_line(monkeypatch: pytest.MonkeyP
     assert taker.items == ["x"]
 
 
-async def test_where_nobody_listens_there_is_no_line() -> None:
+async def test_where_nobody_listens_there_is_no_line(caplog: pytest.LogCaptureFixture) -> None:
     with socket.socket() as closed:
         closed.bind((HOST, 0))
         port = closed.getsockname()[1]
     inlet = Inlet()
     inlet.connect(Address(HOST, port, bytes(2 * ID_BYTES)))
-    await asyncio.sleep(0.05)
+    await until(lambda: f"no line to {HOST}:{port}" in caplog.text)
     inlet.close()
 
 
