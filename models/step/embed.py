@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PreTrainedModel
 
 from models.step.limits import context_limit
+from models.step.ordinary import ordinary_ids
 from models.step.place import noted, parameters_of, place_of, weights_of
 from models.step.pooling import POOLS, Head, Pool, load_dense
 
@@ -69,10 +70,8 @@ class TorchEmbedder:
 
     def _probe(self) -> tuple[int, float]:
         """Dimensions, and how far a vector is from its own when padding stands behind it."""
-        generator = torch.Generator().manual_seed(0)
-        low, high = (100, min(self.vocab_size, 1000)) if self.vocab_size > 200 else (1, 50)
         lengths = [min(length, self.max_context) for length in PROBED]
-        inputs = [torch.randint(low, high, (n,), generator=generator).tolist() for n in lengths]
+        inputs = [ids.tolist() for ids in ordinary_ids(self.vocab_size, lengths)]
         alone, beside = self._vectors(inputs[:1])[0], self._vectors(inputs)[0]
         return len(alone), float((alone - beside).norm() / alone.norm().clamp_min(1e-12))
 

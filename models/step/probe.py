@@ -18,6 +18,7 @@ from transformers import PreTrainedModel
 
 from models.step.attention import Recorder, attending
 from models.step.cache import LayerShape
+from models.step.ordinary import ordinary_ids
 from models.step.paged import Forward
 
 EAGER = "eager"
@@ -86,7 +87,8 @@ class Probe:
 
     @cached_property
     def _ids(self) -> list[Tensor]:
-        return _token_ids(self._model)
+        vocab_size = self._model.config.get_text_config(decoder=True).vocab_size
+        return [ids.to(self._model.device) for ids in ordinary_ids(vocab_size, LENGTHS)]
 
     @cached_property
     def _eager(self) -> list[Tensor]:
@@ -103,15 +105,6 @@ def attention_of(model: PreTrainedModel, name: str) -> abc.Iterator[None]:
         yield
     finally:
         model.set_attn_implementation(before)
-
-
-def _token_ids(model: PreTrainedModel) -> list[Tensor]:
-    """Ordinary tokens: special ones tend to come first or last."""
-    vocab_size = model.config.get_text_config(decoder=True).vocab_size
-    low, high = (100, min(vocab_size, 1000)) if vocab_size > 200 else (0, vocab_size)
-    generator = torch.Generator().manual_seed(0)
-    rows = [torch.randint(low, high, (n,), generator=generator) for n in LENGTHS]
-    return [row.to(model.device) for row in rows]
 
 
 def _scatter(block_size: int) -> list[tuple[int, ...]]:

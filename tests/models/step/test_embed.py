@@ -132,6 +132,11 @@ def test_a_model_that_sees_its_padding_gets_one_input_at_a_time(tmp_path: Path) 
     )
 
 
+def test_a_vocabulary_may_be_small(tmp_path: Path) -> None:
+    embedder = load(tiny("bert", **ENCODER, vocab_size=8), tmp_path)
+    assert embedder.describe()["batches"] == "padded"
+
+
 @pytest.mark.parametrize(
     ("model_type", "wish", "limit"),
     [("bert", None, 128), ("bert", 64, 64), ("bert", 999, 128), ("roberta", None, 127)],
