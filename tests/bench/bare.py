@@ -1,7 +1,8 @@
 """The engine in one process, without Ray or HTTP: what the graph is compared with.
 
-``python -m tests.bench.bare SETTINGS SCENARIOS SEED FILE`` is run by the benchmark, each time
-anew, and writes what it found to the file.
+``python -m tests.bench.bare SETTINGS`` is run by the benchmark. It says `ready` once it has
+answered its first requests, then a line of figures for each line of its input: a scenario's name
+and what its prompts are seeded with, as a JSON list.
 """
 
 from __future__ import annotations
@@ -10,28 +11,28 @@ import json
 import sys
 import time
 import uuid
+from collections.abc import Iterable, Iterator
 from contextlib import aclosing
-from pathlib import Path
-from typing import Any
 
 import uvloop
 from pydantic import TypeAdapter
 
 from configs.settings import ModelSettings
 from models.build import build_scheduled
+from models.engine import LlmEngine
 from models.events import Finished, Text
 from models.request import GenerateRequest, SamplingParams, TextPrompt
-from models.scheduled import Scheduled
 from tests.bench.client import Ask
 from tests.bench.figures import Figures, figures
 from tests.bench.prompts import Prompts
 from tests.bench.scenarios import SCENARIOS, run, warm_up
 from tests.bench.sse import Stream
 
-FIGURES = TypeAdapter(dict[str, Figures])
+FIGURES = TypeAdapter(Figures)
+READY = "ready"
 
 
-def over_engine(engine: Scheduled) -> Ask:
+def over_engine(engine: LlmEngine) -> Ask:
     """Asks it as `client.over_http` asks a server."""
 
     async def ask(prompt: str, tokens: int, stream: Stream) -> None:
@@ -53,26 +54,26 @@ def over_engine(engine: Scheduled) -> Ask:
     return ask
 
 
-async def measure(engine: Scheduled, names: list[str], source: Prompts, seed: str) -> bytes:
+def turns(engine: LlmEngine, source: Prompts, asked: Iterable[str]) -> Iterator[str]:
+    """What to say, line by line; the first line before anything is asked."""
     ask = over_engine(engine)
-    await warm_up(ask, source, seed)
-    found: dict[str, Figures] = {}
-    for name in names:
+    uvloop.run(warm_up(ask, source))
+    yield READY
+    for line in asked:
+        name, *seed = json.loads(line)
         spent = time.process_time()
-        course = await run(SCENARIOS[name], ask, source, seed)
-        found[name] = figures(course, {"process": time.process_time() - spent})
-    return FIGURES.dump_json(found)
+        course = uvloop.run(run(SCENARIOS[name], ask, source, *seed))
+        found = figures(course, {"process": time.process_time() - spent})
+        yield FIGURES.dump_json(found).decode()
 
 
 def main() -> None:
-    settings, names, seed, file = sys.argv[1:]
-    arguments: dict[str, Any] = json.loads(settings)
-    model = ModelSettings.model_validate(arguments)
+    model = ModelSettings.model_validate(json.loads(sys.argv[1]))
     assert model.source
     source = Prompts.counted_by(model.source)
     with build_scheduled(model) as engine:
-        found = uvloop.run(measure(engine, names.split(","), source, seed))
-    Path(file).write_bytes(found)
+        for line in turns(engine, source, sys.stdin):
+            print(line, flush=True)
 
 
 if __name__ == "__main__":

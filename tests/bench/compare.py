@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 import uvloop
 
-from configs.shipped import default_model
-from tests.bench.bare import FIGURES
+from tests.bench.alone import Silent, command_of, engine_alone
 from tests.bench.client import Ask, Endpoint, over_http
 from tests.bench.figures import Figures, figures
-from tests.bench.launch import NotStarted, running
+from tests.bench.launch import NotStarted, Running, running
+from tests.bench.processes import standing_still
 from tests.bench.prompts import Prompts
 from tests.bench.results import Record, Results, Role, Shown, Start
 from tests.bench.scenarios import Scenario, run, warm_up
 from tests.bench.servers import Server
-from tests.serving import ROOT
 
 T = TypeVar("T")
 Say = Callable[[str], None]
 CpuTimes = Callable[[], dict[str, float]]
-BARE = ("A", "B", "C")  # what the engine alone is asked
+Beside = Callable[[Scenario], None]
+ALONE = {"A", "B", "C"}  # what the engine alone is asked as well
 
 
 @dataclass(frozen=True)
@@ -46,6 +44,10 @@ class Plan:
         return self.folder / "results.json"
 
 
+def nothing(scenario: Scenario) -> None:
+    """Beside a server that is compared with others only."""
+
+
 class Comparison:
     """Fills `results` and saves them after every scenario, so that a run may be cut short."""
 
@@ -55,6 +57,10 @@ class Comparison:
         self._plan = plan
         self._prompts = prompts
         self._say = say
+
+    @property
+    def _logs(self) -> Path:
+        return self._plan.folder / "logs"
 
     def servers(self, servers: Sequence[Server], peers: Path, with_engine: bool) -> None:
         """All of them in turn, and that again each round. What fails does not end the run."""
@@ -66,12 +72,7 @@ class Comparison:
         present = [server for server in servers if server.installed(peers)]
         for number in range(1, self._plan.rounds + 1):
             for server in present:
-                alone = with_engine and server.engine is not None
-                if alone:
-                    self._engine(server, number)
-                self._server(server, peers, number)
-                if alone:  # again: the machine's own speed changes within minutes
-                    self._engine(server, number)
+                self._server(server, peers, number, with_engine)
 
     def url(self, endpoint: Endpoint) -> None:
         """A server that runs already."""
@@ -80,17 +81,47 @@ class Comparison:
         for number in range(1, self._plan.rounds + 1):
             self._scenarios(name, number, over_http(endpoint), lambda: {})
 
-    def _server(self, server: Server, peers: Path, number: int) -> None:
+    def _server(self, server: Server, peers: Path, number: int, with_engine: bool) -> None:
         self._say(f"round {number}: {server.label}")
         try:
-            with running(server, peers, self._plan.folder / "logs") as started:
+            with ExitStack() as stack:
+                started = stack.enter_context(running(server, peers, self._logs))
                 self.results.starts.append(Start(server.name, number, started.start_s))
                 self._say(f"  answers after {started.start_s:.1f} s")
-                self._scenarios(server.name, number, over_http(started.endpoint), started.cpu_s)
+                beside = self._engine(stack, started, number) if with_engine else nothing
+                ask = over_http(started.endpoint)
+                self._scenarios(server.name, number, ask, started.cpu_s, beside)
         except NotStarted as error:
             self._problem(server.name, str(error))
 
-    def _scenarios(self, name: str, number: int, ask: Ask, cpu_s: CpuTimes) -> None:
+    def _engine(self, stack: ExitStack, started: Running, number: int) -> Beside:
+        """What asks the engine of our server alone the same; it ends with ``stack``."""
+        server = started.server
+        if server.engine is None or not ALONE & {one.name for one in self._plan.scenarios}:
+            return nothing
+        name, label = f"{server.name}, engine", f"{server.label}: the engine alone"
+        self.results.servers[name] = Shown(label, server.precision, "engine", server.name)
+        log = self._logs / f"{server.name}-engine.log"
+        try:
+            with standing_still(started.mark):
+                command = command_of(server.engine)
+                engine = stack.enter_context(engine_alone(command, log, self._plan.limit_s))
+        except Silent as error:
+            self._problem(name, str(error))
+            return nothing
+
+        def turn(scenario: Scenario) -> None:
+            if scenario.name in ALONE:
+                with standing_still(started.mark):
+                    found = engine.turn(scenario.name, self._plan.seed, number)
+                self._record(name, scenario.name, number, found)
+
+        return turn
+
+    def _scenarios(
+        self, name: str, number: int, ask: Ask, cpu_s: CpuTimes, beside: Beside = nothing
+    ) -> None:
+        """One by one, ``beside`` after each."""
         seed = (self._plan.seed, number)
         during = "the first requests"
         try:
@@ -102,8 +133,11 @@ class Comparison:
                 during = scenario.name
                 found = self._scenario(scenario, ask, cpu_s, seed)
                 self._record(name, scenario.name, number, found)
+                beside(scenario)
         except TimeoutError:
             self._problem(name, f"{during}: not done after {self._plan.limit_s:.0f} s")
+        except Silent as error:
+            self._problem(name, f"{during}: the engine alone: {error}")
 
     def _scenario(
         self, scenario: Scenario, ask: Ask, cpu_s: CpuTimes, seed: tuple[str, int]
@@ -121,28 +155,6 @@ class Comparison:
 
         return uvloop.run(limited())
 
-    def _engine(self, server: Server, number: int) -> None:
-        """The engine of our server alone, in a process of its own."""
-        names = [one.name for one in self._plan.scenarios if one.name in BARE]
-        if not names:
-            return
-        name = f"{server.name}, engine"
-        label = f"{server.label}: the engine alone"
-        self.results.servers[name] = Shown(label, server.precision, "engine", server.name)
-        self._say(f"round {number}: {label}")
-        model = default_model()
-        model["engine"] |= server.engine or {}
-        file = self._plan.folder / "engine.json"
-        command = [sys.executable, "-m", "tests.bench.bare", json.dumps(model), ",".join(names)]
-        command += [self._plan.seed, str(file.resolve())]
-        limit_s = self._plan.limit_s * (len(names) + 1)  # its start, and each scenario
-        if problem := problem_of(command, limit_s):
-            self._problem(name, problem)
-            return
-        for scenario, found in FIGURES.validate_json(file.read_bytes()).items():
-            self._record(name, scenario, number, found)
-        file.unlink()
-
     def _record(self, name: str, scenario: str, number: int, found: Figures) -> None:
         self.results.records.append(Record(name, scenario, number, found))
         self._say(f"  {scenario}: {found.tokens_per_s:.1f} tokens/s in {found.seconds:.0f} s")
@@ -154,14 +166,3 @@ class Comparison:
         self._say(f"  {name}: {problem}")
         self.results.add_problem(name, problem)
         self.results.save(self._plan.file)
-
-
-def problem_of(command: Sequence[str], limit_s: float) -> str:
-    """Runs it; why it failed, empty if it did not."""
-    try:
-        done = subprocess.run(
-            command, cwd=ROOT, stderr=subprocess.PIPE, text=True, timeout=limit_s, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return f"not done after {limit_s:.0f} s"
-    return done.stderr[-1000:] if done.returncode else ""

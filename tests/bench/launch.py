@@ -92,9 +92,9 @@ def _wait_until_answering(
     healthy = False
     while True:
         if process.poll() is not None:
-            raise NotStarted(f"it ended with status {process.returncode}: {_tail(log)}")
+            raise NotStarted(f"it ended with status {process.returncode}: {tail_of(log)}")
         if time.monotonic() > until:
-            raise NotStarted(f"no answer within {START_S:.0f} s: {_tail(log)}")
+            raise NotStarted(f"no answer within {START_S:.0f} s: {tail_of(log)}")
         healthy = healthy or _call(endpoint, "GET", server.health) == 200
         if healthy and _call(endpoint, "POST", endpoint.path) == 200:
             return
@@ -130,5 +130,5 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _tail(log: Path) -> str:
+def tail_of(log: Path) -> str:
     return "\n".join(log.read_text(errors="replace").splitlines()[-LOG_LINES:])

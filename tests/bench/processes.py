@@ -11,8 +11,8 @@ import re
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 MARK = "BENCH_SERVER"  # in the environment of all that a server starts
@@ -61,19 +61,40 @@ def kind_of(command: str, kinds: Kinds) -> str:
     return next((kind for pattern, kind in kinds.items() if re.search(pattern, command)), "server")
 
 
+@contextmanager
+def standing_still(mark: str) -> Iterator[None]:
+    """None of the marked processes runs meanwhile."""
+    stopped = marked(mark)
+    signal_all(stopped, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        signal_all(stopped, signal.SIGCONT)
+
+
+def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
 def end_all(pids: Iterable[int], patience_s: float) -> None:
     """Waits so long for these processes to end, and kills those that have not."""
-    for pid in (left := _left_after(pids, patience_s)):
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    left = _left_after(pids, patience_s)
+    signal_all(left, signal.SIGKILL)
     _left_after(left, KILL_S)
 
 
 def lives(pid: int) -> bool:
     """Whether it runs; one that has ended but that nobody has asked after does not."""
     with suppress(OSError):
-        return _stat(pid)[0] != "Z"
+        return state(pid) != "Z"
     return False
+
+
+def state(pid: int) -> str:
+    """As the kernel tells it: `R` runs, `S` sleeps, `T` was stopped, `Z` has ended."""
+    return _stat(pid)[0]
 
 
 def _left_after(pids: Iterable[int], seconds: float) -> list[int]:

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.bench.launch import NotStarted, running
-from tests.bench.processes import kind_of, lives, marked
+from tests.bench.processes import kind_of, lives, marked, standing_still, state
 from tests.bench.servers import OURS, SERVERS, Place, Server
 
 TINY = """
@@ -43,6 +44,14 @@ def tiny(name: str, script: str = TINY, needs: str = "") -> Server:
     return Server(name, f"the {name}", "float32", command, needs, kinds={"python": "tiny"})
 
 
+def stops(pid: int) -> bool:
+    """Whether it stands still, within the moment that a signal may take."""
+    until = time.monotonic() + 5.0
+    while state(pid) != "T" and time.monotonic() < until:
+        time.sleep(0.01)
+    return state(pid) == "T"
+
+
 def test_a_server_runs_while_it_is_needed(tmp_path: Path) -> None:
     with running(tiny("one"), tmp_path, tmp_path) as started:
         assert started.start_s > 0
@@ -58,6 +67,15 @@ def test_a_process_without_its_environment_is_known_by_its_parent(tmp_path: Path
         family = marked(started.mark)
         assert len(family) == 2
     assert not any(lives(pid) for pid in family)
+
+
+def test_nobody_of_a_server_runs_while_it_stands_still(tmp_path: Path) -> None:
+    child = "import subprocess; subprocess.Popen(['sleep', '60'], env={})"
+    with running(tiny("parent", f"{child}\n{TINY}"), tmp_path, tmp_path) as started:
+        family = marked(started.mark)
+        with standing_still(started.mark):
+            assert [stops(pid) for pid in family] == [True, True]
+        assert "T" not in [state(pid) for pid in family]
 
 
 def test_a_server_that_ends_is_told_with_its_log(tmp_path: Path) -> None:
