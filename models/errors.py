@@ -67,3 +67,13 @@ class Failed(EngineError):
 
     def __reduce__(self) -> tuple[type[Failed], tuple[str]]:
         return Failed, (self.message,)
+
+
+class Closed(Failed):
+    """The engine was closed, before it took the request or meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__("The engine was closed.")
+
+    def __reduce__(self) -> tuple[type[Closed], tuple[()]]:  # type: ignore[override]
+        return Closed, ()

@@ -14,7 +14,7 @@ from contextlib import aclosing
 from types import TracebackType
 
 from models.answer import Answer, token_request
-from models.errors import Failed
+from models.errors import Closed
 from models.events import Event
 from models.request import GenerateRequest, Prompt
 from models.text.pipeline import TextPipeline
@@ -103,7 +103,7 @@ class Scheduled:
         """Runs a request on the engine's loop. ``deliver`` gets its events, then how it ended."""
         with self._closing:
             if self._closed:
-                raise Failed("The engine is closed.")
+                raise Closed
             running = asyncio.run_coroutine_threadsafe(self._answer(request, deliver), self._loop)
         running.add_done_callback(lambda ended: deliver(_ending(ended)))
         return running.cancel
@@ -131,7 +131,8 @@ class Scheduled:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.get_running_loop().shutdown_default_executor()
 
 
 def _ending(ended: Future[None]) -> BaseException | None:
-    return Failed("The engine was closed.") if ended.cancelled() else ended.exception()
+    return Closed() if ended.cancelled() else ended.exception()

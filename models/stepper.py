@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice, takewhile
 
-from models.errors import EngineError, Failed
+from models.errors import Closed, EngineError, Failed
 from models.events import FinishReason
 from models.landing import Read, end_of, read
 from models.metrics import LlmMetrics
@@ -77,6 +77,7 @@ class Stepper:
         self.model = model
         self.failure: str | None = None
         self.last_progress = time.monotonic()
+        self._closed = False
         self._metrics = metrics
         self._scheduler = Scheduler(
             BlockPool(capacity.blocks, capacity.block_size, capacity.prefix_cache),
@@ -126,7 +127,8 @@ class Stepper:
     async def step(self, sequences: abc.Sequence[Sequence]) -> list[Progress]:
         """One step over all live sequences; what it brought each of those asked for, in order.
 
-        Never raises for a failed step: its sequences' progress holds the error.
+        Never raises for a failed step: its sequences' progress holds the error. So does that of all
+        once the stepper is closed.
         """
         try:
             self._launch(self._depth)
@@ -136,11 +138,15 @@ class Stepper:
                 await self._wait_for_grammars()
             self._launch(1)
         except Exception as error:  # a model's or our own: it fails this step's sequences only
-            await self._fail(error)
+            if not self._closed:
+                await self._fail(error)
+        if self._closed:
+            return [Progress(error=Closed()) for _ in sequences]
         return [self._progress.pop(sequence, Progress()) for sequence in sequences]
 
     def close(self) -> None:
-        """Ends the device thread, after what it is doing."""
+        """Ends the device thread, after what it is doing. A step that is waited for ends then."""
+        self._closed = True
         self._thread.shutdown(wait=True, cancel_futures=True)
 
     def _launch(self, depth: int) -> None:
@@ -257,11 +263,11 @@ class Stepper:
             self._progress[sequence] = Progress(error=Failed(f"The step failed: {self.failure}"))
         reset = self._thread.submit(self.model.reset)
         await asyncio.wait([asyncio.wrap_future(reset)])
-        if reset.exception():
+        if not reset.cancelled() and reset.exception():
             logger.error("the model could not be reset", exc_info=reset.exception())
 
     def _release(self, slot: int | None) -> None:
-        if slot is not None:
+        if slot is not None and not self._closed:
             self._thread.submit(self.model.release, slot)
 
     def _count_prefix(self, chunk: Chunk) -> None:

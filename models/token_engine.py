@@ -195,7 +195,10 @@ class TokenEngine:
             answer.put(Failed(reason))
 
     def close(self) -> None:
-        """Ends the threads of the model and of grammars, after what they are doing."""
+        """Fails what runs or waits with ``Closed``, and whatever is asked later.
+
+        Ends the threads of the model and of grammars, after what they are doing.
+        """
         self.stepper.close()
         if self._grammars:
             self._grammars.close()

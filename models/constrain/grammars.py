@@ -12,7 +12,7 @@ from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 from models.constrain.matcher import Matcher
 from models.constrain.translate import complaint, refusal, translate
-from models.errors import Invalid
+from models.errors import Closed, Invalid
 from models.request import Grammar
 from models.text.pipeline import Vocabulary
 
@@ -35,13 +35,18 @@ class Grammars:
         self._vocabulary = vocabulary
         self._width = width
         self._compile_s = compile_s
+        self._closed = False
         self._compilers = ThreadPoolExecutor(COMPILERS, thread_name_prefix="compile")
         self._followers = ThreadPoolExecutor(FOLLOWERS, thread_name_prefix="follow")
         self.compiled = 0
         self._cached: OrderedDict[Grammar, Future[LLMatcher]] = OrderedDict()
 
     async def start(self, grammar: Grammar, ends: frozenset[int], count: int) -> list[Matcher]:
-        """A matcher for each of ``count`` answers, which end by ``ends``. Raises ``Invalid``."""
+        """A matcher for each of ``count`` answers, which end by ``ends``.
+
+        Raises ``Invalid``, and ``Closed`` when there are no threads any more.
+        """
+        self._check_open()
         compiled = asyncio.wrap_future(self._compiled(grammar))
         try:
             matcher = await asyncio.wait_for(asyncio.shield(compiled), self._compile_s)
@@ -50,6 +55,11 @@ class Grammars:
             raise refusal(grammar, reason) from None
         except Invalid as error:
             raise Invalid(error.message, error.param) from None  # not the one that is kept
+        except asyncio.CancelledError:
+            if compiled.cancelled():
+                raise Closed from None
+            raise
+        self._check_open()
         return [self._follow(grammar, matcher, ends) for _ in range(count)]
 
     @property
@@ -59,8 +69,13 @@ class Grammars:
 
     def close(self) -> None:
         """Ends the threads, after what they are doing."""
+        self._closed = True
         for threads in (self._compilers, self._followers):
             threads.shutdown(cancel_futures=True)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed
 
     def _compiled(self, grammar: Grammar) -> Future[LLMatcher]:
         """A failure is kept too: it costs as much as a success."""

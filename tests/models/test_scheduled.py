@@ -12,7 +12,7 @@ import pytest
 
 from configs.settings import EngineSettings, ModelSettings
 from models.build import build_scheduled
-from models.errors import Failed, Invalid
+from models.errors import Closed, Failed, Invalid
 from models.events import Event, Finished, FinishReason, Started, Text, Usage
 from models.request import ChatPrompt, GenerateRequest, SamplingParams, TextPrompt
 from models.scheduled import Scheduled
@@ -143,10 +143,18 @@ def test_closing_fails_what_runs_and_what_comes_later(counting: Scheduled) -> No
     events = counting.stream(ask("a", 100))
     next(events)
     counting.close()
-    with pytest.raises(Failed, match="closed"):
+    with pytest.raises(Closed):
         list(events)
-    with pytest.raises(Failed, match="closed"):
+    with pytest.raises(Closed):
         list(counting.stream(ask("b")))
+
+
+def test_closing_leaves_no_thread() -> None:
+    before = {*threading.enumerate()}
+    settings = ModelSettings(name="counting", factory="tests.models.counting:Counting")
+    with build_scheduled(settings) as engine:
+        next(engine.stream(ask("a", 100)))
+    assert {*threading.enumerate()} <= before
 
 
 def test_a_call_that_races_the_end_is_refused_or_answered() -> None:

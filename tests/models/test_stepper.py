@@ -7,7 +7,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from models.errors import Invalid
+from models.errors import Closed, Invalid
 from models.events import FinishReason
 from models.metrics import LlmMetrics
 from models.request import SamplingParams
@@ -71,6 +71,40 @@ async def test_a_step_that_nobody_waited_for_is_read_by_the_next(ahead: bool) ->
     assert await steps(stepper, one, 4) == expected([1, 2, 3], 7, 4)
     stepper.remove(one)
     stepper.close()
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+async def test_closing_ends_the_step_that_runs_and_any_later_one(
+    ahead: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = recall_model(launch_ahead=ahead, seconds=0.02)
+    stepper = Stepper(model, step_tokens=64, metrics=LlmMetrics("m"))
+    one = sequence(None)
+    stepper.add(one)
+    running = asyncio.create_task(stepper.step([one]))
+    await asyncio.sleep(0)
+    stepper.close()
+    launched = model.steps
+    for (progress,) in (await running, await stepper.step([one])):
+        assert isinstance(progress.error, Closed)
+    stepper.remove(one)
+    assert model.steps == launched
+    assert stepper.failure is None
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+async def test_closing_while_a_failure_is_cleared_up(ahead: bool) -> None:
+    model = recall_model(launch_ahead=ahead, seconds=0.02, fail_on=3)
+    stepper = Stepper(model, step_tokens=64, metrics=LlmMetrics("m"))
+    one = sequence(None)
+    stepper.add(one)
+    running = asyncio.create_task(stepper.step([one]))
+    while stepper.failure is None:  # noqa: ASYNC110 - nobody tells of it sooner
+        await asyncio.sleep(0)
+    stepper.close()
+    (progress,) = await running
+    assert isinstance(progress.error, Closed)
 
 
 async def test_others_do_not_wait_for_a_late_grammar(stepper: Stepper) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from models.errors import Busy, Failed, Invalid, TimedOut, TooLong
+from models.errors import Busy, Closed, Failed, Invalid, TimedOut, TooLong
 from models.events import FinishReason
 from models.metrics import LlmMetrics
 from models.request import SamplingParams
@@ -106,6 +106,20 @@ async def test_one_request(ahead: bool) -> None:
     assert answered.tokens[0] == expected([3, 1, 4, 1, 5], 7, 10)
     assert answered.finishes[0].finish is FinishReason.LENGTH
     assert answered.admitted == Admitted(5, 0)
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("seconds", [0, 0.005, 0.03])
+async def test_closing_fails_who_runs_who_waits_and_who_comes_later(
+    ahead: bool, seconds: float
+) -> None:
+    async with serving(recall_model(launch_ahead=ahead, slots=2, seconds=0.01)) as engine:
+        asking = [asyncio.create_task(collect(engine, ask([1, n], 50))) for n in range(5)]
+        await asyncio.sleep(seconds)
+        engine.close()
+        asking.append(asyncio.create_task(collect(engine, ask([2]))))
+        ended = await asyncio.wait_for(asyncio.gather(*asking, return_exceptions=True), 10)
+    assert {type(error) for error in ended} == {Closed}
 
 
 @pytest.mark.parametrize("ahead", [False, True])

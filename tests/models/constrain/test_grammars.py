@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from models.constrain.grammars import CACHED, Grammars
+from models.constrain.grammars import CACHED, COMPILERS, Grammars
 from models.constrain.matcher import Matcher
 from models.constrain.translate import MAX_SOURCE
-from models.errors import Invalid
+from models.errors import Closed, Invalid
 from models.request import Grammar, GrammarKind
 from models.text.pipeline import TextPipeline
 
@@ -235,3 +235,23 @@ async def test_nobody_waits_long_for_a_grammar_to_compile() -> None:
         await grammars.start(Grammar("regex", "a"), ENDS, 1)
     go_on.set()
     grammars.close()
+
+
+async def test_closing_fails_who_waits_and_who_comes_later() -> None:
+    go_on = threading.Event()
+
+    def vocabulary() -> Any:
+        go_on.wait()
+        return TEXT.vocabulary()
+
+    grammars = Grammars(vocabulary, TEXT.vocab_size)
+
+    async def asked(number: int) -> list[Matcher]:
+        return await grammars.start(Grammar("regex", "a" * number), ENDS, 1)
+
+    waiting = [asyncio.create_task(asked(number)) for number in range(1, COMPILERS + 3)]
+    await asyncio.sleep(0)
+    threading.Timer(0.02, go_on.set).start()
+    grammars.close()
+    ended = await asyncio.gather(*waiting, asked(1), return_exceptions=True)
+    assert {type(error) for error in ended} == {Closed}
