@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from deployments.openai.checks import checked
 from deployments.openai.errors import ApiError, invalid, wrong_type
 from deployments.openai.parameters import unsupported
 from deployments.openai.structured import PARSERS
@@ -96,10 +97,9 @@ def _tool(tool: Any, index: int) -> dict[str, Any]:
     for key in tool.keys() - FIELDS - HINTS:
         if tool[key] not in DONE_ANYWAY:
             raise unsupported(f"{at}.{key}")
-    if not isinstance(tool.get("input_schema"), dict):
-        raise wrong_type("an object", tool.get("input_schema"), f"{at}.input_schema")
+    schema = _object(tool.get("input_schema"), f"{at}.input_schema")
     function = {key: tool[key] for key in ("name", "description", "strict") if key in tool}
-    return {"type": "function", "function": {**function, "parameters": tool["input_schema"]}}
+    return {"type": "function", "function": {**function, "parameters": schema}}
 
 
 def _choice(value: Any) -> tuple[Any, bool]:
@@ -131,12 +131,8 @@ def _respelled(error: ApiError) -> ApiError:
 
 
 def _array(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise wrong_type("an array", value, "tools")
-    return value
+    return checked(list, "an array", value, "tools")
 
 
 def _object(value: Any, at: str) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise wrong_type("an object", value, at)
-    return value
+    return checked(dict, "an object", value, at)

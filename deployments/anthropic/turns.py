@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from deployments.openai.errors import ApiError, invalid, spell, wrong_type
+from deployments.openai.checks import Location, checked
+from deployments.openai.errors import invalid, spell
 
-Location = tuple[str | int, ...]
 Message = dict[str, Any]
 
 ROLES = ("user", "assistant", "system")
@@ -32,7 +32,7 @@ def parse_turns(values: Sequence[Any]) -> tuple[Message, ...]:
 
 
 def _turn(value: Any, at: Location) -> list[Message]:
-    _require(dict, "an object", value, at)
+    checked(dict, "an object", value, at)
     role, content, here = value.get("role"), value.get("content"), (*at, "content")
     if role not in ROLES:
         known = ", ".join(f"'{one}'" for one in ROLES)
@@ -44,7 +44,7 @@ def _turn(value: Any, at: Location) -> list[Message]:
         raise invalid(f"{name}: Extra inputs are not permitted", name, "unknown_parameter")
     if isinstance(content, str) or role == "system":
         return [{"role": role, "content": _text(content, here)}]
-    _require(list, "a string or an array", content, here)
+    checked(list, "a string or an array", content, here)
     turn = _Turn(role)
     for i, block in enumerate(content):
         turn.add(block, (*here, i))
@@ -62,7 +62,7 @@ class _Turn:
         self._results: list[Message] = []
 
     def add(self, block: Any, at: Location) -> None:
-        _require(dict, "an object", block, at)
+        checked(dict, "an object", block, at)
         read = self._readers().get(str(block.get("type")))
         if read is None:
             name = spell((*at, "type"))
@@ -90,19 +90,20 @@ class _Turn:
         }
 
     def _read_text(self, block: Message, at: Location) -> None:
-        self._texts.append(_field(block, "text", str, "a string", at))
+        self._texts.append(_string(block, "text", at))
 
     def _read_thought(self, block: Message, at: Location) -> None:
-        self._thoughts.append(_field(block, "thinking", str, "a string", at))
+        self._thoughts.append(_string(block, "thinking", at))
 
     def _read_call(self, block: Message, at: Location) -> None:
-        arguments = json.dumps(_field(block, "input", dict, "an object", at), ensure_ascii=False)
-        function = {"name": _field(block, "name", str, "a string", at), "arguments": arguments}
-        id = _field(block, "id", str, "a string", at)
+        given = checked(dict, "an object", block.get("input"), (*at, "input"))
+        arguments = json.dumps(given, ensure_ascii=False)
+        function = {"name": _string(block, "name", at), "arguments": arguments}
+        id = _string(block, "id", at)
         self._calls.append({"id": id, "type": "function", "function": function})
 
     def _read_result(self, block: Message, at: Location) -> None:
-        id = _field(block, "tool_use_id", str, "a string", at)
+        id = _string(block, "tool_use_id", at)
         content = block.get("content")
         text = "" if content is None else _text(content, (*at, "content"))
         self._results.append({"role": "tool", "tool_call_id": id, "content": text})
@@ -111,18 +112,17 @@ class _Turn:
 def _text(value: Any, at: Location) -> str:
     if isinstance(value, str):
         return value
-    _require(list, "a string or an array of text blocks", value, at)
+    checked(list, "a string or an array of text blocks", value, at)
     return "\n".join(_text_block(block, (*at, i)) for i, block in enumerate(value))
 
 
 def _text_block(block: Any, at: Location) -> str:
-    _require(dict, "an object", block, at)
+    checked(dict, "an object", block, at)
     if block.get("type") != "text":
         name = spell((*at, "type"))
         message = f"Only text is supported here, not '{block.get('type')}': '{name}'."
         raise invalid(message, name, "unsupported_value")
-    text: str = _field(block, "text", str, "a string", at)
-    return text
+    return _string(block, "text", at)
 
 
 def _combined(messages: Iterable[Message]) -> Iterable[Message]:
@@ -140,16 +140,5 @@ def _combined(messages: Iterable[Message]) -> Iterable[Message]:
         yield last
 
 
-def _field(block: Mapping[str, Any], key: str, kind: type, wanted: str, at: Location) -> Any:
-    value = block.get(key)
-    _require(kind, wanted, value, (*at, key))
-    return value
-
-
-def _require(kind: type, wanted: str, value: Any, at: Location) -> None:
-    if not isinstance(value, kind):
-        raise _wrong(wanted, value, at)
-
-
-def _wrong(wanted: str, value: Any, at: Location) -> ApiError:
-    return wrong_type(wanted, value, spell(at))
+def _string(block: Mapping[str, Any], key: str, at: Location) -> str:
+    return checked(str, "a string", block.get(key), (*at, key))

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from deployments.openai.errors import ApiError, invalid, missing, spell, unknown, wrong_type
-
-Location = tuple[str | int, ...]
+from deployments.openai.checks import Location, checked
+from deployments.openai.errors import invalid, missing, spell, unknown, wrong_type
 
 # The fields of each role that templates use, besides role and content.
 FIELDS: Mapping[str, frozenset[str]] = {
@@ -32,16 +31,14 @@ def parse_messages(values: Sequence[Any]) -> tuple[Mapping[str, Any], ...]:
 
 
 def _message(value: Any, at: Location) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise _wrong_type("an object", value, at)
+    checked(dict, "an object", value, at)
     role = _role(value.get("role"), (*at, "role"))
     fields = _fields(role, value, at)
     return {"role": role, "content": _content(role, value, at), **fields}
 
 
-def _role(role: Any, at: Location) -> str:
-    if not isinstance(role, str):
-        raise _wrong_type("a string", role, at)
+def _role(value: Any, at: Location) -> str:
+    role = checked(str, "a string", value, at)
     if role not in FIELDS:
         known = ", ".join(f"'{name}'" for name in FIELDS)
         message = f"Invalid value for '{spell(at)}': '{role}'. Supported values are: {known}."
@@ -66,19 +63,15 @@ def _check_field(key: str, field: Any, at: Location) -> None:
         _check_tool_calls(field, at)
     elif key == "function_call":
         _check_function(field, at)
-    elif not isinstance(field, str):
-        raise _wrong_type("a string", field, at)
+    else:
+        checked(str, "a string", field, at)
 
 
 def _check_tool_calls(calls: Any, at: Location) -> None:
-    if not isinstance(calls, list):
-        raise _wrong_type("an array", calls, at)
-    for i, call in enumerate(calls):
-        if not isinstance(call, dict):
-            raise _wrong_type("an object", call, (*at, i))
+    for i, call in enumerate(checked(list, "an array", calls, at)):
+        checked(dict, "an object", call, (*at, i))
         _check_function(call.get("function"), (*at, i, "function"))
-        if not isinstance(call.get("id"), str):
-            raise _wrong_type("a string", call.get("id"), (*at, i, "id"))
+        checked(str, "a string", call.get("id"), (*at, i, "id"))
         if call.get("type", "function") != "function":
             message = (
                 f"Invalid value for '{spell((*at, i, 'type'))}': only 'function' is supported."
@@ -87,11 +80,9 @@ def _check_tool_calls(calls: Any, at: Location) -> None:
 
 
 def _check_function(function: Any, at: Location) -> None:
-    if not isinstance(function, dict):
-        raise _wrong_type("an object", function, at)
+    checked(dict, "an object", function, at)
     for key in ("name", "arguments"):
-        if not isinstance(function.get(key), str):
-            raise _wrong_type("a string", function.get(key), (*at, key))
+        checked(str, "a string", function.get(key), (*at, key))
 
 
 def _content(role: str, message: Mapping[str, Any], at: Location) -> str:
@@ -103,7 +94,7 @@ def _content(role: str, message: Mapping[str, Any], at: Location) -> str:
         return "\n".join(_part(role, part, (*here, i)) for i, part in enumerate(content))
     if content is None and _may_be_null(role, message):
         return ""
-    raise _wrong_type("a string or a non-empty array of text parts", content, here)
+    raise wrong_type("a string or a non-empty array of text parts", content, spell(here))
 
 
 def _may_be_null(role: str, message: Mapping[str, Any]) -> bool:
@@ -113,23 +104,14 @@ def _may_be_null(role: str, message: Mapping[str, Any]) -> bool:
 
 
 def _part(role: str, part: Any, at: Location) -> str:
-    if not isinstance(part, dict):
-        raise _wrong_type("an object", part, at)
+    checked(dict, "an object", part, at)
     field = _part_type(role, part.get("type"), (*at, "type"))
-    text = part.get(field)
-    if not isinstance(text, str):
-        raise _wrong_type("a string", text, (*at, field))
-    return text
+    return checked(str, "a string", part.get(field), (*at, field))
 
 
-def _part_type(role: str, name: Any, at: Location) -> str:
-    if not isinstance(name, str):
-        raise _wrong_type("a string", name, at)
+def _part_type(role: str, value: Any, at: Location) -> str:
+    name = checked(str, "a string", value, at)
     if name == "text" or (name == "refusal" and role == "assistant"):
         return name
     message = f"Content parts of type '{name}' are not supported: this server takes text only."
     raise invalid(message, spell(at), "unsupported_value")
-
-
-def _wrong_type(wanted: str, value: Any, at: Location) -> ApiError:
-    return wrong_type(wanted, value, spell(at))

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from deployments.openai.checks import checked
 from deployments.openai.errors import invalid, unknown, wrong_type
 from deployments.openai.parameters import unsupported
 from models.request import Grammar
@@ -93,8 +94,7 @@ def _regex(value: Any, param: str) -> Grammar:
 
 
 def _choice(value: Any, param: str) -> Grammar | None:
-    if not isinstance(value, list):
-        raise wrong_type("an array of strings", value, param)
+    checked(list, "an array of strings", value, param)
     for i, one in enumerate(value):
         _text(one, f"{param}[{i}]")
     return Grammar("choice", json.dumps(value), param) if value else None
@@ -128,15 +128,11 @@ def _any_object(value: Any, param: str) -> Grammar:
 
 
 def _text(value: Any, param: str) -> str:
-    if not isinstance(value, str):
-        raise wrong_type("a string", value, param)
-    return value
+    return checked(str, "a string", value, param)
 
 
 def _object(value: Any, param: str) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise wrong_type("an object", value, param)
-    return value
+    return checked(dict, "an object", value, param)
 
 
 STRUCTURED: Mapping[str, Parse] = {

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from deployments.openai.checks import Location, checked
 from deployments.openai.errors import invalid, missing, spell, wrong_type
 from models.request import ToolChoice
 
-Location = tuple[str | int, ...]
 Tools = tuple[Mapping[str, Any], ...]
 
 MAX_TOOLS = 1024
@@ -55,8 +55,7 @@ def _name(tool: Mapping[str, Any]) -> str:
 def _tools(values: Any) -> Tools:
     if values is None:
         return ()
-    if not isinstance(values, list):
-        raise wrong_type("an array", values, "tools")
+    checked(list, "an array", values, "tools")
     if len(values) > MAX_TOOLS:
         raise invalid(f"At most {MAX_TOOLS} tools are allowed.", "tools", "array_above_max_length")
     seen: set[str] = set()
@@ -156,17 +155,13 @@ def _mode(value: str, modes: Sequence[str], at: Location) -> str:
 def _object(value: Any, at: Location) -> Mapping[str, Any]:
     if value is None:
         raise missing(spell(at))
-    if not isinstance(value, dict):
-        raise wrong_type("an object", value, spell(at))
-    return value
+    return checked(dict, "an object", value, at)
 
 
 def _string(value: Any, at: Location) -> str:
     if value is None:
         raise missing(spell(at))
-    if not isinstance(value, str):
-        raise wrong_type("a string", value, spell(at))
-    return value
+    return checked(str, "a string", value, at)
 
 
 def _check_kind(value: Mapping[str, Any], key: str, kind: type, wanted: str, at: Location) -> None:

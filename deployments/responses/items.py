@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
-from deployments.openai.errors import ApiError, invalid, spell, wrong_type
+from deployments.openai.checks import Location, checked
+from deployments.openai.errors import invalid, spell
 
-Location = tuple[str | int, ...]
 Item = dict[str, Any]
 
 ROLES = ("user", "assistant", "system", "developer")
@@ -34,9 +34,8 @@ def parse_input(value: Any) -> list[Item]:
     """Items that are valid and have ids. Raises ``ApiError`` naming the field."""
     if isinstance(value, str):
         return [_item({"role": "user", "content": value}, ("input", 0))]
-    if not isinstance(value, list):
-        raise _wrong("a string or an array of items", value, ("input",))
-    return [_item(one, ("input", i)) for i, one in enumerate(value)]
+    items = checked(list, "a string or an array of items", value, ("input",))
+    return [_item(one, ("input", i)) for i, one in enumerate(items)]
 
 
 def to_messages(instructions: str | None, items: Iterable[Item]) -> tuple[Mapping[str, Any], ...]:
@@ -103,7 +102,7 @@ def _thoughts(item: Item) -> str:
 
 
 def _item(value: Any, at: Location) -> Item:
-    _require(dict, "an object", value, at)
+    checked(dict, "an object", value, at)
     kind = value.get("type")
     if kind is None:
         kind = "message" if "role" in value else None
@@ -119,7 +118,7 @@ def _item(value: Any, at: Location) -> Item:
         raise invalid(message, name, "unsupported_value")
     id = value.get("id")
     if id is not None:
-        _require(str, "a string", id, (*at, "id"))
+        checked(str, "a string", id, (*at, "id"))
     return {
         "type": kind,
         "id": id or PREFIXES[kind] + uuid4().hex,
@@ -171,14 +170,14 @@ def _reasoning(value: Item, at: Location) -> Item:
 
 
 def _parts(value: Any, at: Location) -> list[Item]:
-    _require(list, "a string or an array of text parts", value, at)
+    checked(list, "a string or an array of text parts", value, at)
     for i, part in enumerate(value):
         _check_part(part, (*at, i))
     return list(value)
 
 
 def _check_part(part: Any, at: Location) -> None:
-    _require(dict, "an object", part, at)
+    checked(dict, "an object", part, at)
     kind = part.get("type")
     if not isinstance(kind, str) or kind not in TEXTS:
         name = spell((*at, "type"))
@@ -188,15 +187,4 @@ def _check_part(part: Any, at: Location) -> None:
 
 
 def _string(value: Item, key: str, at: Location) -> str:
-    text = value.get(key)
-    _require(str, "a string", text, (*at, key))
-    return str(text)
-
-
-def _require(kind: type, wanted: str, value: Any, at: Location) -> None:
-    if not isinstance(value, kind):
-        raise _wrong(wanted, value, at)
-
-
-def _wrong(wanted: str, value: Any, at: Location) -> ApiError:
-    return wrong_type(wanted, value, spell(at))
+    return checked(str, "a string", value.get(key), (*at, key))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from deployments.openai.errors import ApiError, invalid, wrong_type
+from deployments.openai.checks import checked
+from deployments.openai.errors import ApiError, invalid
 from deployments.openai.tools import Offer, parse_offer
 
 FUNCTION = ("name", "description", "parameters", "strict")
@@ -15,9 +16,8 @@ DONE_ANYWAY: tuple[Any, ...] = (None, False, [], ["direct"])
 
 def parse_tools(tools: Any, choice: Any, parallel: bool | None) -> Offer:
     """Raises ``ApiError``."""
-    if tools is not None and not isinstance(tools, list):
-        raise wrong_type("an array", tools, "tools")
-    given = None if tools is None else [_tool(tool, f"tools[{i}]") for i, tool in enumerate(tools)]
+    listed = [] if tools is None else checked(list, "an array", tools, "tools")
+    given = [_tool(tool, f"tools[{i}]") for i, tool in enumerate(listed)]
     try:
         return parse_offer(given, _choice(choice), parallel)
     except ApiError as error:
@@ -25,8 +25,7 @@ def parse_tools(tools: Any, choice: Any, parallel: bool | None) -> Offer:
 
 
 def _tool(tool: Any, at: str) -> dict[str, Any]:
-    if not isinstance(tool, dict):
-        raise wrong_type("an object", tool, at)
+    checked(dict, "an object", tool, at)
     if tool.get("type") != "function":
         message = f"Tools of this type are not supported: '{at}.type'. Only 'function' ones are."
         raise invalid(message, f"{at}.type", "unsupported_value")
