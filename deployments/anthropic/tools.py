@@ -9,18 +9,14 @@ from deployments.openai.checks import checked
 from deployments.openai.errors import ApiError, invalid, wrong_type
 from deployments.openai.parameters import unsupported
 from deployments.openai.structured import PARSERS
-from deployments.openai.tools import Offer, parse_offer
+from deployments.openai.tools import Offer, check_other_fields, parse_offer
 from models.request import Grammar
 
-# Fields of a tool, those that change nothing in how it is offered or called with them.
-FIELDS = frozenset({"type", "name", "description", "input_schema", "strict"})
-HINTS = frozenset({"cache_control", "eager_input_streaming"})
-DONE_ANYWAY: tuple[Any, ...] = (
-    None,
-    False,
-    [],
-    ["direct"],
-)  # of the other fields that a tool may have
+# Fields of a tool, and those that change nothing in how it is offered or called.
+FIELDS = ("type", "name", "description", "input_schema", "strict")
+HINTS = ("cache_control", "eager_input_streaming")
+# There is no ``function`` around the fields, and another name for parameters.
+SPELLED = ((".function.parameters", ".input_schema"), (".function", ""))
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
 
@@ -32,7 +28,7 @@ def parse_tools(tools: Any, choice: Any) -> Offer:
     try:
         return parse_offer(given, chosen, parallel)
     except ApiError as error:
-        raise _respelled(error) from None
+        raise error.respelled(*SPELLED) from None
 
 
 def template_kwargs(thinking: Any, output_config: Any) -> dict[str, Any]:
@@ -94,9 +90,7 @@ def _tool(tool: Any, index: int) -> dict[str, Any]:
     if tool.get("type") not in (None, "custom"):
         message = f"Tools of this type are not supported: '{at}.type'. Only 'custom' ones are."
         raise invalid(message, f"{at}.type", "unsupported_value")
-    for key in tool.keys() - FIELDS - HINTS:
-        if tool[key] not in DONE_ANYWAY:
-            raise unsupported(f"{at}.{key}")
+    check_other_fields(tool, (*FIELDS, *HINTS), at)
     schema = _object(tool.get("input_schema"), f"{at}.input_schema")
     function = {key: tool[key] for key in ("name", "description", "strict") if key in tool}
     return {"type": "function", "function": {**function, "parameters": schema}}
@@ -118,16 +112,6 @@ def _choice(value: Any) -> tuple[Any, bool]:
         message = f"Invalid value for 'tool_choice.type'. Supported values are: {known}."
         raise invalid(message, "tool_choice.type", "invalid_value")
     return CHOICES[kind], not parallel
-
-
-def _respelled(error: ApiError) -> ApiError:
-    """Anthropic's fields have no ``function`` around them, and another name for parameters."""
-
-    def spelled(text: str) -> str:
-        return text.replace(".function.parameters", ".input_schema").replace(".function", "")
-
-    param = None if error.param is None else spelled(error.param)
-    return invalid(spelled(error.message), param, error.code)
 
 
 def _array(value: Any) -> list[Any]:

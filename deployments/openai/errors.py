@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -52,6 +52,12 @@ class ApiError(Exception):
         """The JSON form, ``{"error": …}`` with all of OpenAI's four fields."""
         keys = ("message", "type", "param", "code")
         return {"error": {key: getattr(self, key) for key in keys}}
+
+    def respelled(self, *parts: tuple[str, str]) -> ApiError:
+        """The same, told to a dialect that calls these parts of a place by the second name."""
+        param = None if self.param is None else _replaced(self.param, parts)
+        message = _replaced(self.message, parts)
+        return ApiError(self.status, message, type=self.type, param=param, code=self.code)
 
     def response(self) -> Response:
         """The whole HTTP answer."""
@@ -139,6 +145,12 @@ def kind(value: Any) -> str:
     names = {bool: "a boolean", int: "an integer", float: "a number", str: "a string"}
     names |= {list: "an array", dict: "an object", type(None): "null"}
     return names[type(value)]
+
+
+def _replaced(text: str, parts: Iterable[tuple[str, str]]) -> str:
+    for ours, theirs in parts:
+        text = text.replace(ours, theirs)
+    return text
 
 
 def _cut(text: str, longest: int) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from deployments.openai.checks import Location, checked
 from deployments.openai.errors import invalid, missing, spell, wrong_type
+from deployments.openai.parameters import unsupported
 from models.request import ToolChoice
 
 Tools = tuple[Mapping[str, Any], ...]
@@ -16,6 +17,8 @@ Tools = tuple[Mapping[str, Any], ...]
 MAX_TOOLS = 1024
 NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 MODES = ("none", "auto", "required")
+# Of fields that functions have elsewhere, the values that ask for what is done anyway.
+DONE_ANYWAY: tuple[Any, ...] = (None, False, [], ["direct"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,13 @@ def parse_offer(tools: Any, choice: Any, parallel: bool | None) -> Offer:
     offered = parsed if allowed is None else tuple(t for t in parsed if _name(t) in allowed)
     one_mode: Literal["auto", "required"] = "required" if mode == "required" else "auto"
     return Offer(offered, ToolChoice(one_mode, name, parallel is not False))
+
+
+def check_other_fields(tool: Mapping[str, Any], known: Collection[str], at: str) -> None:
+    """Raises ``ApiError`` for a field beside the known ones that asks for more."""
+    for key in tool.keys() - set(known):
+        if tool[key] not in DONE_ANYWAY:
+            raise unsupported(f"{at}.{key}")
 
 
 def names_of(tools: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -7,11 +7,10 @@ from typing import Any
 
 from deployments.openai.checks import checked
 from deployments.openai.errors import ApiError, invalid
-from deployments.openai.tools import Offer, parse_offer
+from deployments.openai.tools import Offer, check_other_fields, parse_offer
 
 FUNCTION = ("name", "description", "parameters", "strict")
-# Of the other fields that a function may have, the values that ask for what is done anyway.
-DONE_ANYWAY: tuple[Any, ...] = (None, False, [], ["direct"])
+SPELLED = ((".allowed_tools", ""), (".function", ""))  # neither is around the fields here
 
 
 def parse_tools(tools: Any, choice: Any, parallel: bool | None) -> Offer:
@@ -21,7 +20,7 @@ def parse_tools(tools: Any, choice: Any, parallel: bool | None) -> Offer:
     try:
         return parse_offer(given, _choice(choice), parallel)
     except ApiError as error:
-        raise _respelled(error) from None
+        raise error.respelled(*SPELLED) from None
 
 
 def _tool(tool: Any, at: str) -> dict[str, Any]:
@@ -29,10 +28,7 @@ def _tool(tool: Any, at: str) -> dict[str, Any]:
     if tool.get("type") != "function":
         message = f"Tools of this type are not supported: '{at}.type'. Only 'function' ones are."
         raise invalid(message, f"{at}.type", "unsupported_value")
-    for key in tool.keys() - {"type", *FUNCTION}:
-        if tool[key] not in DONE_ANYWAY:
-            message = f"Unsupported parameter: '{at}.{key}' is not supported by this server."
-            raise invalid(message, f"{at}.{key}", "unsupported_parameter")
+    check_other_fields(tool, ("type", *FUNCTION), at)
     nested: dict[str, Any] = _nested(tool, FUNCTION)
     return nested
 
@@ -53,11 +49,3 @@ def _nested(value: Any, keys: tuple[str, ...]) -> Any:
         return value
     function = {key: value[key] for key in keys if key in value}
     return {"type": value.get("type"), "function": function}
-
-
-def _respelled(error: ApiError) -> ApiError:
-    def spelled(text: str) -> str:
-        return text.replace(".allowed_tools", "").replace(".function", "")
-
-    param = None if error.param is None else spelled(error.param)
-    return invalid(spelled(error.message), param, error.code)
