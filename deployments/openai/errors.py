@@ -23,6 +23,7 @@ WANTED = {
     "string_type": "a string",
 }
 LONGEST_MESSAGE, LONGEST_PARAM = 2000, 200  # characters: either may quote what was sent
+NO_RETRY = {"x-should-retry": "false"}  # as OpenAI's clients understand it
 INTERNAL = "The server had an error while processing your request. Please try again."
 
 
@@ -69,16 +70,20 @@ def invalid(message: str, param: str | None = None, code: str | None = None) -> 
     return ApiError(400, message, param=param, code=code)
 
 
-def server_error(status: int, message: str, code: str | None = None, **headers: str) -> ApiError:
-    """Our fault; ``headers`` are spelled with underscores for hyphens."""
-    spelled = {name.replace("_", "-"): value for name, value in headers.items()}
-    return ApiError(status, message, type="server_error", code=code, headers=spelled)
+def server_error(
+    status: int,
+    message: str,
+    code: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> ApiError:
+    """Our fault."""
+    return ApiError(status, message, type="server_error", code=code, headers=headers)
 
 
 def timed_out(seconds: float) -> ApiError:
     """No event came from the engine for so long; asking again would only wait again."""
     message = f"The model gave no answer for {seconds:g} seconds."
-    return server_error(504, message, "timeout", x_should_retry="false")
+    return server_error(504, message, "timeout", NO_RETRY)
 
 
 def engine_error(error: EngineError, prompt_param: str) -> ApiError:
@@ -90,19 +95,17 @@ def engine_error(error: EngineError, prompt_param: str) -> ApiError:
     if isinstance(error, Busy):
         return busy(error.message, error.retry_after)
     if isinstance(error, TimedOut):
-        return server_error(504, error.message, "timeout", x_should_retry="false")
+        return server_error(504, error.message, "timeout", NO_RETRY)
     return server_error(500, error.message)
 
 
 def busy(message: str, retry_after_s: float) -> ApiError:
     """No room now: 503 with the wait in whole seconds, and exactly in milliseconds."""
-    return server_error(
-        503,
-        message,
-        "server_is_overloaded",
-        retry_after=str(max(1, math.ceil(retry_after_s))),
-        retry_after_ms=str(max(1, math.ceil(retry_after_s * 1000))),
-    )
+    wait = {
+        "retry-after": str(max(1, math.ceil(retry_after_s))),
+        "retry-after-ms": str(max(1, math.ceil(retry_after_s * 1000))),
+    }
+    return server_error(503, message, "server_is_overloaded", wait)
 
 
 def validation_error(error: ValidationError) -> ApiError:
@@ -158,4 +161,4 @@ def _cut(text: str, longest: int) -> str:
 
 
 def _retry_advice(status: int) -> dict[str, str]:
-    return {"x-should-retry": "false"} if 400 <= status < 500 else {}
+    return NO_RETRY if 400 <= status < 500 else {}
