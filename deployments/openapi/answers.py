@@ -2,174 +2,139 @@
 
 from __future__ import annotations
 
-from typing import Any
+from deployments.openapi.schema import (
+    ANY_OBJECT,
+    COUNT,
+    FLAG,
+    NULL,
+    STRING,
+    Schema,
+    constant,
+    fields,
+    having,
+    listed,
+    one_of,
+    or_null,
+    ref,
+)
 
-Schema = dict[str, Any]
-
-TEXT: Schema = {"type": "string"}
-COUNT: Schema = {"type": "integer", "minimum": 0}
-FLAG: Schema = {"type": "boolean"}
-NULL: Schema = {"type": "null"}
-ANY_OBJECT: Schema = {"type": "object"}
-
-
-def constant(value: str) -> Schema:
-    """Just this string."""
-    return {"type": "string", "const": value}
-
-
-def one_of(*values: str) -> Schema:
-    """One of these strings."""
-    return {"type": "string", "enum": list(values)}
-
-
-def nullable(schema: Schema) -> Schema:
-    """The schema, or null."""
-    return {"anyOf": [schema, NULL]}
-
-
-def array(items: Schema) -> Schema:
-    """A list."""
-    return {"type": "array", "items": items}
-
-
-def fields(optional: dict[str, Schema] | None = None, /, **required: Schema) -> Schema:
-    """An object that has all of these, perhaps the optional ones, and no others."""
-    return {
-        "type": "object",
-        "properties": {**required, **(optional or {})},
-        "required": list(required),
-        "additionalProperties": False,
-    }
-
-
-def ref(name: str) -> Schema:
-    """A schema of the document."""
-    return {"$ref": f"#/components/schemas/{name}"}
-
-
-STOP = nullable({"type": ["string", "integer"]})
+STOP = or_null({"type": ["string", "integer"]})
 # What other parameters may add to a choice is told by OpenAI's own document.
 MESSAGE: Schema = {
     "type": "object",
     "properties": {
         "role": constant("assistant"),
-        "content": nullable(TEXT),
+        "content": or_null(STRING),
         "refusal": NULL,
     },
     "required": ["role", "content", "refusal"],
 }
 CHOICE = {
     "index": COUNT,
-    "logprobs": nullable(ANY_OBJECT),
+    "logprobs": or_null(ANY_OBJECT),
     "finish_reason": one_of("stop", "length", "tool_calls"),
     "stop_reason": STOP,
 }
 HEADING = {
-    "id": TEXT,
+    "id": STRING,
     "created": COUNT,
-    "model": TEXT,
-    "system_fingerprint": TEXT,
+    "model": STRING,
+    "system_fingerprint": STRING,
     "usage": ref("Usage"),
 }
 # Numbers, or the base64 of little-endian float32.
-VECTOR: Schema = {"anyOf": [array({"type": "number"}), TEXT]}
+VECTOR: Schema = {"anyOf": [listed({"type": "number"}), STRING]}
 # Where they are asked for.
-OF_PROMPT = {"prompt_logprobs": array(nullable(ANY_OBJECT)), "prompt_token_ids": array(COUNT)}
+OF_PROMPT = {"prompt_logprobs": listed(or_null(ANY_OBJECT)), "prompt_token_ids": listed(COUNT)}
 RESPONSE_STATES = ("completed", "incomplete", "in_progress", "failed")
 
-
-def _open(**required: Schema) -> Schema:
-    return {"type": "object", "properties": required, "required": list(required)}
-
-
 ANSWERS: dict[str, Schema] = {
-    "Usage": _open(prompt_tokens=COUNT, completion_tokens=COUNT, total_tokens=COUNT),
+    "Usage": having(prompt_tokens=COUNT, completion_tokens=COUNT, total_tokens=COUNT),
     "Chat": fields(
         OF_PROMPT,
         object=constant("chat.completion"),
-        choices=array(_open(message=MESSAGE, **CHOICE)),
+        choices=listed(having(message=MESSAGE, **CHOICE)),
         **HEADING,
     ),
     "Completion": fields(
         object=constant("text_completion"),
-        choices=array(_open(text=TEXT, **CHOICE)),
+        choices=listed(having(text=STRING, **CHOICE)),
         **HEADING,
     ),
     "Model": fields(
-        id=TEXT,
+        id=STRING,
         object=constant("model"),
         created=COUNT,
-        owned_by=TEXT,
+        owned_by=STRING,
         max_model_len=COUNT,
         task=one_of("generate", "embed"),
     ),
-    "ModelList": fields(object=constant("list"), data=array(ref("Model"))),
+    "ModelList": fields(object=constant("list"), data=listed(ref("Model"))),
     "Embeddings": fields(
         object=constant("list"),
-        data=array(fields(object=constant("embedding"), index=COUNT, embedding=VECTOR)),
-        model=TEXT,
+        data=listed(fields(object=constant("embedding"), index=COUNT, embedding=VECTOR)),
+        model=STRING,
         usage=fields(prompt_tokens=COUNT, total_tokens=COUNT),
     ),
     "Tokens": fields(
-        count=COUNT, max_model_len=COUNT, tokens=array(COUNT), token_strs=nullable(array(TEXT))
+        count=COUNT, max_model_len=COUNT, tokens=listed(COUNT), token_strs=or_null(listed(STRING))
     ),
-    "Detokenized": fields(prompt=TEXT),
+    "Detokenized": fields(prompt=STRING),
     "InputTokens": fields(object=constant("response.input_tokens"), input_tokens=COUNT),
     "Error": fields(
-        error=fields(message=TEXT, type=TEXT, param=nullable(TEXT), code=nullable(TEXT))
+        error=fields(message=STRING, type=STRING, param=or_null(STRING), code=or_null(STRING))
     ),
     "Message": fields(
-        id=TEXT,
+        id=STRING,
         type=constant("message"),
         role=constant("assistant"),
-        model=TEXT,
-        content=array(_open(type=TEXT)),
+        model=STRING,
+        content=listed(having(type=STRING)),
         stop_reason=one_of(
             "end_turn", "max_tokens", "stop_sequence", "tool_use", "model_context_window_exceeded"
         ),
-        stop_sequence=nullable(TEXT),
-        usage=_open(input_tokens=COUNT, output_tokens=COUNT),
+        stop_sequence=or_null(STRING),
+        usage=having(input_tokens=COUNT, output_tokens=COUNT),
     ),
     "MessageTokens": fields(input_tokens=COUNT),
     "MessageError": fields(
-        type=constant("error"), error=fields(type=TEXT, message=TEXT), request_id=TEXT
+        type=constant("error"), error=fields(type=STRING, message=STRING), request_id=STRING
     ),
-    "Response": _open(
-        id=TEXT,
+    "Response": having(
+        id=STRING,
         object=constant("response"),
         created_at=COUNT,
-        completed_at=nullable(COUNT),
+        completed_at=or_null(COUNT),
         status=one_of(*RESPONSE_STATES),
-        error=nullable(_open(code=TEXT, message=TEXT)),
-        incomplete_details=nullable(_open(reason=TEXT)),
-        instructions=nullable(TEXT),
-        max_output_tokens=nullable(COUNT),
+        error=or_null(having(code=STRING, message=STRING)),
+        incomplete_details=or_null(having(reason=STRING)),
+        instructions=or_null(STRING),
+        max_output_tokens=or_null(COUNT),
         metadata=ANY_OBJECT,
-        model=TEXT,
-        output=array(_open(type=TEXT, id=TEXT, status=one_of(*RESPONSE_STATES[:3]))),
+        model=STRING,
+        output=listed(having(type=STRING, id=STRING, status=one_of(*RESPONSE_STATES[:3]))),
         parallel_tool_calls=FLAG,
-        previous_response_id=nullable(TEXT),
+        previous_response_id=or_null(STRING),
         store=FLAG,
         temperature={"type": "number"},
         text=ANY_OBJECT,
         tool_choice={"type": ["string", "object"]},
-        tools=array(ANY_OBJECT),
+        tools=listed(ANY_OBJECT),
         top_p={"type": "number"},
-        usage=_open(input_tokens=COUNT, output_tokens=COUNT, total_tokens=COUNT),
+        usage=having(input_tokens=COUNT, output_tokens=COUNT, total_tokens=COUNT),
     ),
     "DeletedResponse": fields(
-        id=TEXT, object=constant("response"), deleted={"type": "boolean", "const": True}
+        id=STRING, object=constant("response"), deleted={"type": "boolean", "const": True}
     ),
     "ResponseItems": fields(
         object=constant("list"),
-        data=array(_open(type=TEXT, id=TEXT)),
-        first_id=nullable(TEXT),
-        last_id=nullable(TEXT),
+        data=listed(having(type=STRING, id=STRING)),
+        first_id=or_null(STRING),
+        last_id=or_null(STRING),
         has_more=FLAG,
     ),
     # Of a stream: its data are JSON, but for OpenAI's [DONE].
-    "Event": fields({"event": TEXT}, data=TEXT),
+    "Event": fields({"event": STRING}, data=STRING),
     "Health": fields(status=constant("ok")),
-    "Ready": fields({"reason": TEXT}, status=one_of("ready", "not ready"), models=ANY_OBJECT),
+    "Ready": fields({"reason": STRING}, status=one_of("ready", "not ready"), models=ANY_OBJECT),
 }

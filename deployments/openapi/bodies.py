@@ -14,19 +14,20 @@ from deployments.openai.completions import CompletionsBody
 from deployments.openai.structured import PARSERS
 from deployments.openai.tokenization import DetokenizeBody, TokenizeBody
 from deployments.openapi import parts
+from deployments.openapi.schema import FLAG, NULL, STRING, Schema, or_null
 from deployments.responses import request as responses
+from models.request import MAX_CHOICES
 
-Schema = dict[str, Any]
 Neutral = Mapping[str, Collection[Any]]
 
 # Limits of the request's types, which the request models leave to them.
 BOUNDS: Mapping[str, Schema] = {
-    "best_of": {"minimum": 1, "maximum": 128},
+    "best_of": {"minimum": 1, "maximum": MAX_CHOICES},
     "dimensions": {"minimum": 1},
     "frequency_penalty": {"minimum": -2, "maximum": 2},
     "min_p": {"minimum": 0, "maximum": 1},
     "min_tokens": {"minimum": 0},
-    "n": {"minimum": 1, "maximum": 128},
+    "n": {"minimum": 1, "maximum": MAX_CHOICES},
     "presence_penalty": {"minimum": -2, "maximum": 2},
     "repetition_penalty": {"exclusiveMinimum": 0},
     "temperature": {"minimum": 0, "maximum": 2},
@@ -39,11 +40,11 @@ STREAMED = [
 ]
 OF_BOTH: Schema = {
     **{name: {} for name in PARSERS},  # as other servers take them; told by their errors
-    "repeat_penalty": parts.or_null({"type": "number", "exclusiveMinimum": 0}),
-    "no_stop_trim": parts.or_null({"type": "boolean"}),
-    "response_format": parts.or_null(parts.FORMAT),
-    "stop": parts.or_null(parts.STOP),
-    "logit_bias": parts.or_null(parts.BIAS),
+    "repeat_penalty": or_null({"type": "number", "exclusiveMinimum": 0}),
+    "no_stop_trim": or_null(FLAG),
+    "response_format": or_null(parts.FORMAT),
+    "stop": or_null(parts.STOP),
+    "logit_bias": or_null(parts.BIAS),
 }
 
 
@@ -54,7 +55,7 @@ def bodies(models: Sequence[str], embedding: Sequence[str]) -> dict[str, Schema]
     completions = _body(
         CompletionsBody, models, parameters.COMPLETIONS_NEUTRAL, parameters.HARMLESS
     )
-    completions["properties"] |= {"prompt": parts.or_null(parts.PROMPT), **OF_BOTH}
+    completions["properties"] |= {"prompt": or_null(parts.PROMPT), **OF_BOTH}
     return {
         "ChatRequest": chat,
         "CompletionRequest": completions,
@@ -71,7 +72,7 @@ def _anthropic(models: Sequence[str]) -> dict[str, Schema]:
     message = _body(anthropic.MessagesBody, models, anthropic.NEUTRAL, anthropic.HARMLESS)
     count = _body(anthropic.PromptBody, models, anthropic.NEUTRAL, anthropic.HARMLESS)
     for schema in (message, count):
-        schema["properties"] |= {"messages": parts.TURNS, "system": parts.or_null(parts.TEXT)}
+        schema["properties"] |= {"messages": parts.TURNS, "system": or_null(parts.TEXT)}
         schema["properties"] |= parts.ANTHROPIC_OPTIONS
     return {"MessageRequest": message, "MessageTokensRequest": count}
 
@@ -82,8 +83,12 @@ def _response(models: Sequence[str]) -> Schema:
     text = schema["properties"]["text"]["anyOf"][0]
     text["properties"] |= parts.TEXT_OPTIONS["properties"]
     schema["required"] = ["model", "input"]
-    pairs = {"type": "object", "additionalProperties": {"type": "string"}, "maxProperties": 16}
-    schema["properties"]["metadata"] = parts.or_null(pairs)
+    pairs = {
+        "type": "object",
+        "additionalProperties": STRING,
+        "maxProperties": responses.METADATA_PAIRS,
+    }
+    schema["properties"]["metadata"] = or_null(pairs)
     return schema
 
 
@@ -96,14 +101,13 @@ def _embeddings(models: Sequence[str]) -> Schema:
 
 def _tokenize(models: Sequence[str]) -> Schema:
     schema = _body(TokenizeBody, models, {"messages": ()}, parameters.HARMLESS)
-    schema["properties"] |= {"return_token_strs": parts.or_null({"type": "boolean"})}
+    schema["properties"] |= {"return_token_strs": or_null(FLAG)}
     return _model_may_be_left_out(schema, models)
 
 
 def _tokenize_chat(chat: Schema, models: Sequence[str]) -> Schema:
-    flag = parts.or_null({"type": "boolean"})
-    null = {"type": "null"}
-    properties = {**chat["properties"], "return_token_strs": flag, "prompt": null}
+    flag = or_null(FLAG)
+    properties = {**chat["properties"], "return_token_strs": flag, "prompt": NULL}
     return _model_may_be_left_out({**chat, "properties": properties}, models)
 
 
@@ -118,7 +122,7 @@ def _model_may_be_left_out(schema: Schema, models: Sequence[str]) -> Schema:
     others = [name for name in schema.get("required", ()) if name != "model"]
     if len(models) > 1:
         return {**schema, "required": ["model", *others]}
-    properties = {**schema["properties"], "model": parts.or_null({"enum": list(models)})}
+    properties = {**schema["properties"], "model": or_null({"enum": list(models)})}
     return {**schema, "required": others, "properties": properties}
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from deployments.openapi.answers import ANSWERS, TEXT, ref
+from deployments.openapi.answers import ANSWERS
 from deployments.openapi.bodies import bodies
-
-Schema = dict[str, Any]
+from deployments.openapi.schema import STRING, Schema, ref
 
 JSON, EVENTS, PLAIN = "application/json", "text/event-stream", "text/plain"
 # Which statuses tell of what, in either dialect's form.
@@ -168,13 +166,13 @@ def _parameters(operation: Operation) -> list[Schema]:
     query = [{"name": name, "in": "query", "schema": schema} for name, schema in operation.query]
     if "{id}" not in operation.path:
         return query
-    return [{"name": "id", "in": "path", "required": True, "schema": TEXT}, *query]
+    return [{"name": "id", "in": "path", "required": True, "schema": STRING}, *query]
 
 
 def _answers(operation: Operation) -> Schema:
     answers = {str(code): _error(code, operation.error) for code in operation.statuses}
     if operation.path == "/metrics":
-        answers["200"] = {"description": "Metrics", "content": {PLAIN: {"schema": TEXT}}}
+        answers["200"] = {"description": "Metrics", "content": {PLAIN: {"schema": STRING}}}
     elif operation.answer:
         content = {JSON: {"schema": ref(operation.answer)}}
         if operation.streams:

@@ -2,45 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
+from deployments.anthropic.tools import EFFORTS
+from deployments.openai import tools
+from deployments.openapi.schema import (
+    FLAG,
+    STRING,
+    Schema,
+    either,
+    listed,
+    or_null,
+    shape,
+    some,
+    tagged,
+)
 from models.embedding import MAX_INPUTS
-
-Schema = dict[str, Any]
-
-STRING: Schema = {"type": "string"}
-
-
-def or_null(schema: Schema) -> Schema:
-    """The schema, or null, which is the default everywhere."""
-    return {"anyOf": [schema, {"type": "null"}]}
-
-
-def either(*schemas: Schema) -> Schema:
-    """One of the schemas at least."""
-    return {"anyOf": list(schemas)}
-
-
-def listed(items: Schema, **limits: int) -> Schema:
-    """An array."""
-    return {"type": "array", "items": items, **limits}
-
-
-def some(items: Schema) -> Schema:
-    """An array that is not empty."""
-    return listed(items, minItems=1)
-
-
-def shape(required: Sequence[str], **properties: Schema) -> Schema:
-    """An object that may have more."""
-    return {"type": "object", "properties": properties, "required": list(required)}
-
-
-def tagged(type: str, **fields: Schema) -> Schema:
-    """An object of this type with all of the fields."""
-    return shape(["type", *fields], type={"const": type}, **fields)
-
+from models.request import MAX_STOPS
 
 TOKENS = some({"type": "integer", "minimum": 0, "maximum": 2**63 - 1})
 PROMPT = either(STRING, some(STRING), TOKENS, some(TOKENS))
@@ -52,7 +28,7 @@ INPUTS = either(
     listed(_INPUT, minItems=1, maxItems=MAX_INPUTS),
     listed(TOKENS, minItems=1, maxItems=MAX_INPUTS),
 )
-STOP = either(STRING, listed(STRING, maxItems=64))
+STOP = either(STRING, listed(STRING, maxItems=MAX_STOPS))
 BIAS: Schema = {
     "type": "object",
     "propertyNames": {"pattern": "^[0-9]{1,18}$"},
@@ -60,13 +36,13 @@ BIAS: Schema = {
 }
 
 # Functions, and what an answer must be.
-NAME: Schema = {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"}
+NAME: Schema = {"type": "string", "pattern": f"^{tools.NAME.pattern}$"}
 _PARAMETERS = shape([], type={"const": "object"}, properties=or_null(shape([])))
 _DEFINITION = {
     "name": NAME,
     "description": or_null(STRING),
     "parameters": or_null(_PARAMETERS),
-    "strict": or_null({"type": "boolean"}),
+    "strict": or_null(FLAG),
 }
 _CHAT_TOOL = tagged("function", function=shape(["name"], **_DEFINITION))
 _RESPONSE_TOOL = shape(["type", "name"], type={"const": "function"}, **_DEFINITION)
@@ -78,14 +54,14 @@ _ANTHROPIC_TOOL = shape(
     type=or_null({"const": "custom"}),
 )
 _NAMED = tagged("function", function=shape(["name"], name=STRING))
-_MODE: Schema = {"enum": ["none", "auto", "required"]}
+_MODE: Schema = {"enum": list(tools.MODES)}
 _ALLOWED = shape(["type"], type={"const": "allowed_tools"})
 CHAT_TOOLS: dict[str, Schema] = {
-    "tools": or_null(listed(_CHAT_TOOL, maxItems=1024)),
+    "tools": or_null(listed(_CHAT_TOOL, maxItems=tools.MAX_TOOLS)),
     "tool_choice": or_null(either(_MODE, _NAMED, _ALLOWED)),
 }
 RESPONSE_TOOLS: dict[str, Schema] = {
-    "tools": or_null(listed(_RESPONSE_TOOL, maxItems=1024)),
+    "tools": or_null(listed(_RESPONSE_TOOL, maxItems=tools.MAX_TOOLS)),
     "tool_choice": or_null(either(_MODE, tagged("function", name=STRING), _ALLOWED)),
 }
 _ANTHROPIC_CHOICE = either(
@@ -93,7 +69,7 @@ _ANTHROPIC_CHOICE = either(
 )
 _SCHEMA_FORMAT = tagged("json_schema", schema={"type": "object"})
 ANTHROPIC_OPTIONS: dict[str, Schema] = {
-    "tools": or_null(listed(_ANTHROPIC_TOOL, maxItems=1024)),
+    "tools": or_null(listed(_ANTHROPIC_TOOL, maxItems=tools.MAX_TOOLS)),
     "tool_choice": or_null(_ANTHROPIC_CHOICE),
     "thinking": or_null(
         either(
@@ -104,7 +80,7 @@ ANTHROPIC_OPTIONS: dict[str, Schema] = {
     "output_config": or_null(
         shape(
             [],
-            effort=or_null({"enum": ["low", "medium", "high", "xhigh", "max"]}),
+            effort=or_null({"enum": list(EFFORTS)}),
             format=or_null(_SCHEMA_FORMAT),
         )
     ),
