@@ -13,9 +13,6 @@ import logging
 import signal
 import socket
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -24,6 +21,7 @@ import yaml
 from configs.overrides import ServeConfig, with_address, with_model, with_task
 from configs.settings import AppSettings, ModelSettings
 from deployments.keys import read_keys
+from deployments.own_folder import own_folder
 from deployments.serve_run import ModelStates, ServeRun, reachable
 from models.recipe import made_to_embed
 from models.source import SourceError, resolve
@@ -47,8 +45,13 @@ def main() -> int:
         return 1
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-    with _written(config) as path:
-        run = ServeRun(path, *address(config), dashboard=arguments.dashboard)
+    with own_folder() as folder:
+        run = ServeRun(
+            _written(config, folder.path),
+            *address(config),
+            holding=folder.lock,
+            dashboard=arguments.dashboard,
+        )
         return run.watch(lambda models: welcome(config, models))
 
 
@@ -151,12 +154,10 @@ def _require_free(host: str, port: int) -> None:
             raise OSError(f"cannot listen on {host} port {port}: {error.strerror}") from error
 
 
-@contextmanager
-def _written(config: ServeConfig) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="stepserve-", dir="/tmp") as folder:  # a short path
-        path = Path(folder) / "serve_config.yaml"
-        path.write_text(yaml.safe_dump(config, sort_keys=False))
-        yield path
+def _written(config: ServeConfig, folder: Path) -> Path:
+    path = folder / "serve_config.yaml"
+    path.write_text(yaml.safe_dump(config, sort_keys=False))
+    return path
 
 
 def _arguments() -> argparse.Namespace:

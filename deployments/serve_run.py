@@ -41,10 +41,13 @@ class ServeRun:
     reach it and its processes, only what is forwarded.
 
     `config`'s folder is its own, and its path short: sockets are put there. It tells Serve to
-    listen at `host` and `port`.
+    listen at `host` and `port`. The process that uses the folder keeps the file descriptor
+    `holding` open.
     """
 
-    def __init__(self, config: Path, host: str, port: int, *, dashboard: bool = False) -> None:
+    def __init__(
+        self, config: Path, host: str, port: int, *, holding: int, dashboard: bool = False
+    ) -> None:
         self._address = host, port
         for number in STOP_SIGNALS:  # a child inherits what its parent was started to ignore
             signal.signal(number, signal.SIG_DFL)
@@ -53,6 +56,7 @@ class ServeRun:
             [*command, "--dashboard"] if dashboard else command,
             env=_environment(config.parent, host),
             start_new_session=True,
+            pass_fds=[holding],
             stdin=subprocess.PIPE,  # ends when this process does, however that is
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

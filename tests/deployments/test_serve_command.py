@@ -16,8 +16,9 @@ import yaml
 
 from configs.settings import AppSettings
 from deployments.cluster import free_ports
+from deployments.own_folder import own_folder
 from deployments.serve_command import address, effective_config, fetched, welcome
-from tests.serving import ROOT, left_after, serving
+from tests.serving import ROOT, Server, left_after, serving
 
 MOCK = ROOT / "configs" / "presets" / "mock.yaml"
 
@@ -133,8 +134,13 @@ def test_two_servers_run_side_by_side() -> None:
         wait_for(lambda: not one.ask_ready())
         wait_for(one.ask_ready)  # another one has taken its place
         assert other.ask_ready()
+        folder = folder_of(one)
         one.process.kill()
         assert left_after(one, 30) == []
+        assert folder.exists()
+        with own_folder():  # as the next server has
+            assert not folder.exists()
+            assert folder_of(other).exists()
         os.kill(next(pid for pid in other.processes() if is_serve_run(pid)), signal.SIGKILL)
         assert other.process.wait(30) == 1
         assert left_after(other, 10) == []
@@ -212,6 +218,12 @@ def is_haproxy(pid: int) -> bool:
 
 def is_serve_run(pid: int) -> bool:
     return b"\0deployments.own_ray\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+def folder_of(server: Server) -> Path:
+    """Where the configuration lies that its `serve run` was given."""
+    (pid,) = filter(is_serve_run, server.processes())
+    return Path(Path(f"/proc/{pid}/cmdline").read_text().split("\0")[3]).parent
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
