@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from configs.shipped import default_model
 from models.source import resolve
 from tests.serving import ROOT, Server, serving
 
@@ -22,8 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def smollm2() -> Path:
     """The folder of the default model, fetched once into the usual cache."""
-    config = yaml.safe_load((ROOT / "serve_config.yaml").read_text())
-    return resolve(config["applications"][0]["args"]["models"][0]["source"])
+    return resolve(default_model()["source"])
 
 
 @pytest.fixture(scope="session")
