@@ -1,4 +1,4 @@
-"""What the ingress asks of the graph besides engines: is every model ready, and its metrics."""
+"""``Probes`` of the graph: what all replicas of its models answer, as one."""
 
 from __future__ import annotations
 

@@ -19,6 +19,7 @@ from deployments.calls import Stream, result_of, results_of_all
 from deployments.encoding import encode, size_of
 from deployments.lines.inlet import Inlet
 from deployments.pump import started
+from deployments.served import Description
 from deployments.wire import Item
 from models.answer import Answer, token_request
 from models.errors import Invalid
@@ -32,7 +33,6 @@ logger = logging.getLogger("stepserve")
 ENCODED_HERE = 6000  # characters, which take the loop a ms or two of English, 12 of the worst
 STOP_TIMEOUT_S = 5.0  # after it a stream whose text has stopped is cancelled instead
 
-Description = dict[str, Any]
 Handle = DeploymentHandle[Any]
 _Task = asyncio.Task[None]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from deployments.calls import result_of, results_of_all
-from deployments.remote import Description, Handle
+from deployments.remote import Handle
+from deployments.served import Description
 from models.embedding import Embedded, EmbedRequest, TokenInputs
 
 

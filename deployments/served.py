@@ -72,10 +72,7 @@ class ServedEvents:
         self._last_progress = time.monotonic()
 
     async def generate(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
-        if request.grammar and not _can(self._engine, "follows_grammars"):
-            raise Invalid("This model follows no grammars.", request.grammar.param)
-        if request.tool_choice.mode == "required" and not _can(self._engine, "follows_grammars"):
-            raise Invalid("This model cannot be made to call a function.", "tool_choice")
+        self._check(request)
         if not self._live:
             self._last_progress = time.monotonic()
         self._live += 1
@@ -122,9 +119,13 @@ class ServedEvents:
             return f"the engine failed {self._crashes} times in a row"
         return stall(self._live, self._last_progress, stall_timeout_s)
 
-
-def _can(engine: LlmEngine, what: str) -> bool:
-    return bool(getattr(engine, what, False))
+    def _check(self, request: GenerateRequest) -> None:
+        if getattr(self._engine, "follows_grammars", False):
+            return
+        if request.grammar:
+            raise Invalid("This model follows no grammars.", request.grammar.param)
+        if request.tool_choice.mode == "required":
+            raise Invalid("This model cannot be made to call a function.", "tool_choice")
 
 
 @dataclass(slots=True)
