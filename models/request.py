@@ -75,6 +75,11 @@ class SamplingParams:
                 _within(name, top, 0, MAX_LOGPROBS)
         self._check_words()
 
+    @property
+    def penalises(self) -> bool:
+        """Whether the sequence's own tokens change its logits."""
+        return bool(self.presence_penalty or self.frequency_penalty or self.repetition_penalty != 1)
+
     def _check_words(self) -> None:
         if self.allowed_token_ids is not None and not self.allowed_token_ids:
             raise Invalid("allowed_token_ids must hold at least one token.", "allowed_token_ids")

@@ -116,9 +116,7 @@ class Sequence:
     @property
     def foreseeable(self) -> bool:
         """Whether what may come at a place depends on no token before it but by the logits."""
-        wish = self.sampling
-        penalised = wish.presence_penalty or wish.frequency_penalty or wish.repetition_penalty != 1
-        return self.constraint is None and not penalised and not self.watched
+        return self.constraint is None and not self.sampling.penalises and not self.watched
 
     def banned(self) -> tuple[int, ...]:
         """The tokens that would now complete a bad word within the answer."""

@@ -13,12 +13,6 @@ from models.step.transfer import to_device
 ROOM = 512  # tokens of a sequence at first
 
 
-def is_penalised(chunk: Chunk) -> bool:
-    """Whether this sequence's history changes its logits."""
-    wish = chunk.sequence.sampling
-    return wish.presence_penalty != 0 or wish.frequency_penalty != 0 or wish.repetition_penalty != 1
-
-
 class Penalties:
     """Counts by slot, allocated when the first sequence that needs them comes.
 
@@ -36,7 +30,7 @@ class Penalties:
         """Counts the inputs of penalised ``chunks``; chunk i's begin at ``ids[starts[i]]``."""
         fed: list[tuple[Chunk, int]] = []
         for chunk, start in zip(chunks, starts, strict=True):
-            if not is_penalised(chunk):
+            if not chunk.sequence.sampling.penalises:
                 continue
             if chunk.history is None:
                 fed.append((chunk, start))

@@ -16,7 +16,7 @@ from torch import Tensor
 from models.schedule.sequence import Chunk
 from models.step.draw import NO_TOP_K, Filters, draw, draw_filtered
 from models.step.native.rows import GREEDY, RowKernels, RowWish
-from models.step.penalties import Penalties, is_penalised
+from models.step.penalties import Penalties
 from models.step.restrict import restrict
 from models.step.transfer import to_device
 from models.step.uniform import uniform
@@ -58,7 +58,7 @@ class Sampler:
     def observe(self, chunks: abc.Sequence[Chunk], starts: abc.Sequence[int], ids: Tensor) -> None:
         """Must see all chunks of a step: ``ids`` are its inputs, chunk i's from ``starts[i]``."""
         self._note_allowed(chunks)
-        if not any(is_penalised(chunk) for chunk in chunks):
+        if not any(chunk.sequence.sampling.penalises for chunk in chunks):
             return
         if self._penalties is None:
             self._penalties = Penalties(self._slots, self._vocab_size, self._device)
@@ -81,7 +81,7 @@ class Sampler:
         self._bias(logits, chunks)
         self._forbid(logits, chunks)
         self._allow(logits, chunks)
-        rows = [row for row, chunk in enumerate(chunks) if is_penalised(chunk)]
+        rows = [row for row, chunk in enumerate(chunks) if chunk.sequence.sampling.penalises]
         if rows:
             assert self._penalties is not None
             self._penalties.apply(logits, self._tensor(rows), [chunks[row] for row in rows])
@@ -195,7 +195,7 @@ def _is_adjusted(chunk: Chunk) -> bool:
     wish = chunk.sequence.sampling
     limited = bool(wish.logit_bias or chunk.banned) or wish.allowed_token_ids is not None
     limited = limited or chunk.ruling is not None
-    return limited or _must_go_on(chunk) or is_penalised(chunk)
+    return limited or _must_go_on(chunk) or wish.penalises
 
 
 def _kind(chunk: Chunk) -> str:
