@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Mapping, Sequence
 from uuid import uuid4
 
@@ -16,66 +14,17 @@ from deployments.access import access_of
 from deployments.body import read_logged_json
 from deployments.engines import Served
 from deployments.openai.call import Call
-from deployments.openai.errors import engine_error, invalid, server_error
+from deployments.openai.errors import engine_error, invalid
 from deployments.openai.parameters import unsupported
 from deployments.openai.tokenization import TokenizeCall, count_answer
 from deployments.responses.items import Item
+from deployments.responses.kept import Kept
 from deployments.responses.record import Record, not_found, previous_not_found
 from deployments.responses.request import ResponseCall, make_call, parse_body, shortened
 from deployments.responses.response import ResponseTranscript
-from deployments.responses.store import ResponseStore
 from deployments.tokenization import Tokenization
 from deployments.transcript import Telling
 from models.errors import EngineError, TooLong
-
-logger = logging.getLogger("stepserve")
-
-STORE_TIMEOUT_S = 10.0
-
-
-class Kept:
-    """The kept answers. Without a store, or with one that fails, there are none."""
-
-    def __init__(self, store: ResponseStore | None) -> None:
-        self._store = store
-
-    @property
-    def open(self) -> bool:
-        """Whether answers are kept at all."""
-        return self._store is not None
-
-    async def find(self, id: str) -> Record | None:
-        """Raises ``ApiError`` if the store does not answer."""
-        if self._store is None:
-            return None
-        try:
-            async with asyncio.timeout(STORE_TIMEOUT_S):
-                data = await self._store.get(id)
-        except (EngineError, TimeoutError):
-            raise server_error(503, "The kept responses are not available now.") from None
-        return None if data is None else Record.load(data)
-
-    async def delete(self, id: str) -> bool:
-        """Whether it was there. Raises ``ApiError`` if the store does not answer."""
-        if self._store is None:
-            return False
-        try:
-            async with asyncio.timeout(STORE_TIMEOUT_S):
-                return await self._store.delete(id)
-        except (EngineError, TimeoutError):
-            raise server_error(503, "The kept responses are not available now.") from None
-
-    async def keep(self, call: ResponseCall, transcript: ResponseTranscript) -> None:
-        """An answer that cannot be kept says so, and is given all the same."""
-        if self._store is None or not transcript.kept:
-            return
-        record = Record(transcript.whole(), call.items, call.history).dump()
-        try:
-            async with asyncio.timeout(STORE_TIMEOUT_S):
-                transcript.kept = await self._store.put(transcript.id, record)
-        except (EngineError, TimeoutError) as error:
-            logger.warning("a response could not be kept: %r", error)
-            transcript.kept = False
 
 
 class CreateResponse:

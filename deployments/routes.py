@@ -21,8 +21,9 @@ from deployments.keys import KeyRing, RequireKey
 from deployments.openai.catalog import model_entry, model_list, model_not_found
 from deployments.openapi.document import document
 from deployments.probes import Probes
+from deployments.responses.kept import Kept
 from deployments.responses.store import ResponseStore
-from deployments.responses_routes import CreateResponse, Kept, KeptResponses, ResponseTokens
+from deployments.responses_routes import CreateResponse, KeptResponses, ResponseTokens
 from deployments.status import Status
 from deployments.tokenization import Tokenization
 
@@ -110,7 +111,7 @@ def token_routes(guard: Guard, tokens: Tokenization) -> list[Route]:
 class Models:
     """The catalog's two routes."""
 
-    def __init__(self, engines: Mapping[str, Served]) -> None:
+    def __init__(self, engines: Engines) -> None:
         self._engines = engines
         self._created = int(time.time())
 
