@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from uuid import uuid4
 
@@ -16,8 +15,8 @@ from deployments.anthropic.errors import message_error
 from deployments.anthropic.message import MessageTranscript
 from deployments.anthropic.request import parse_count, parse_messages
 from deployments.body import read_logged_json
+from deployments.deadline import within
 from deployments.engines import Served, tokenizing_engine
-from deployments.openai.errors import timed_out
 from deployments.transcript import Telling
 from models.errors import EngineError
 
@@ -51,16 +50,10 @@ class MessageTokens:
         self._settings = settings
 
     async def count(self, request: Request) -> Response:
-        timeout_s = self._settings.request_timeout_s
         data = await read_logged_json(request, self._settings)
-        try:
+        async with within(self._settings.request_timeout_s, message_error):
             model, prompt = parse_count(data)
             engine = tokenizing_engine(self._engines, model)
             access_of(request.scope).model = model
-            async with asyncio.timeout(timeout_s):
-                token_ids = await engine.tokenize(prompt)
-        except TimeoutError:
-            raise timed_out(timeout_s) from None
-        except EngineError as error:
-            raise message_error(error) from error
+            token_ids = await engine.tokenize(prompt)
         return JSONResponse({"input_tokens": len(token_ids)})

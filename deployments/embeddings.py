@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from uuid import uuid4
 
 from starlette.requests import Request
@@ -14,12 +15,13 @@ from configs.settings import AppSettings
 from deployments.access import Access, access_of
 from deployments.body import read_logged_json
 from deployments.connection import while_connected
+from deployments.deadline import within
 from deployments.engines import Served, embedder_named
 from deployments.openai.embeddings import EmbedCall, parse, write
-from deployments.openai.errors import engine_error, timed_out
-from models.embedding import Embedded, Embeds
-from models.errors import EngineError
+from deployments.openai.errors import engine_error
+from models.embedding import Embeds
 
+TOLD = partial(engine_error, prompt_param="input")
 FEW = 8  # vectors; more of them are written off the event loop
 
 
@@ -40,19 +42,10 @@ class Embeddings:
         await Response(body, media_type="application/json")(scope, receive, send)
 
     async def _answer(self, call: EmbedCall, embedder: Embeds, access: Access) -> str:
-        embedded = await self._embedded(call, embedder)
+        async with within(self._settings.request_timeout_s, TOLD):
+            embedded = await embedder.embed(call.request)
         access.prompt_tokens = embedded.prompt_tokens
         access.finish = "stop"
         if len(embedded.vectors) <= FEW:
             return write(call, embedded)
         return await asyncio.to_thread(write, call, embedded)
-
-    async def _embedded(self, call: EmbedCall, embedder: Embeds) -> Embedded:
-        timeout_s = self._settings.request_timeout_s
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await embedder.embed(call.request)
-        except TimeoutError:
-            raise timed_out(timeout_s) from None
-        except EngineError as error:
-            raise engine_error(error, "input") from error

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -12,8 +12,9 @@ from starlette.responses import JSONResponse, Response
 from configs.settings import AppSettings
 from deployments.access import access_of
 from deployments.body import read_logged_json
+from deployments.deadline import within
 from deployments.engines import Served, TokenizingEngine, tokenizing_engine
-from deployments.openai.errors import engine_error, timed_out
+from deployments.openai.errors import engine_error
 from deployments.openai.tokenization import (
     TokenizeCall,
     count_answer,
@@ -22,7 +23,6 @@ from deployments.openai.tokenization import (
     parse_tokenize,
     tokens_answer,
 )
-from models.errors import EngineError
 from models.request import ChatPrompt
 
 
@@ -62,16 +62,9 @@ class Tokenization:
         access_of(request.scope).model = engine.name
         return engine
 
-    @asynccontextmanager
-    async def _within(self, prompt_param: str) -> AsyncGenerator[None, None]:
-        timeout_s = self._settings.request_timeout_s
-        try:
-            async with asyncio.timeout(timeout_s):
-                yield
-        except TimeoutError:
-            raise timed_out(timeout_s) from None
-        except EngineError as error:
-            raise engine_error(error, prompt_param) from error
+    def _within(self, prompt_param: str) -> AbstractAsyncContextManager[None]:
+        told = partial(engine_error, prompt_param=prompt_param)
+        return within(self._settings.request_timeout_s, told)
 
 
 async def _token_ids(engine: TokenizingEngine, call: TokenizeCall) -> tuple[int, ...]:
