@@ -228,6 +228,11 @@ class AppSettings(Settings):
     request_timeout_s: Annotated[float, Field(gt=0)] = Field(
         600.0, description="longest wait of a request for its next token"
     )
+    keep_alive_s: Annotated[float, Field(gt=0)] | None = Field(
+        15.0,
+        description="a stream that says nothing for so long writes a comment, lest a proxy give it"
+        " up; null: never",
+    )
     responses_kept: Annotated[int, Field(ge=0)] = Field(
         1000, description="most answers of `/v1/responses` kept for `previous_response_id`; 0: none"
     )

@@ -38,7 +38,8 @@ class Messages:
             raise message_error(error) from error
         max_tokens = call.requests[0].sampling.max_tokens
         transcript = MessageTranscript(f"msg_{unique}", call.model, max_tokens, request_id)
-        telling = Telling(call, transcript, self._settings.request_timeout_s)
+        settings = self._settings
+        telling = Telling(call, transcript, settings.request_timeout_s, settings.keep_alive_s)
         await telling.answer(self._engines, scope, receive, send)
 
 

@@ -19,6 +19,7 @@ from deployments.access import Access, access_of
 from deployments.body import read_logged_json
 from deployments.connection import while_connected
 from deployments.engines import Served, engine_named
+from deployments.event_stream import EventStream
 from deployments.openai import chat, completions
 from deployments.openai.call import Call
 from deployments.openai.errors import engine_error
@@ -72,12 +73,15 @@ class Generation:
     async def _answer(
         self, call: Call, engine: LlmEngine, form: Form, access: Access, send: Send
     ) -> Response | None:
-        timeout_s = self._settings.request_timeout_s
+        settings = self._settings
         try:
-            async with aclosing(generate(engine, call.requests, timeout_s)) as events:
+            async with aclosing(
+                generate(engine, call.requests, settings.request_timeout_s)
+            ) as events:
                 if not call.stream:
                     return await whole_answer(call, events, form, access)
-                await StreamedAnswer(call, form, access, send).run(events)
+                with EventStream(send, settings.keep_alive_s) as stream:
+                    await StreamedAnswer(call, form, access, stream).run(events)
                 return None
         except EngineError as error:
             raise engine_error(error, form.prompt_param) from error

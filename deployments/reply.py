@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 
 from starlette.responses import Response
-from starlette.types import Send
 
 from deployments.access import Access
+from deployments.event_stream import EventStream
 from deployments.openai import sse
 from deployments.openai.best import best
 from deployments.openai.call import Call
@@ -83,40 +83,34 @@ async def whole_answer(
 class StreamedAnswer:
     """Server-sent events, each in a write of its own."""
 
-    def __init__(self, call: Call, form: Form, access: Access, send: Send) -> None:
+    def __init__(self, call: Call, form: Form, access: Access, stream: EventStream) -> None:
         self._call = call
         self._form = form
         self._access = access
-        self._send = send
+        self._stream = stream
         self._progress = Progress(call, access)
 
     async def run(self, events: AsyncGenerator[Numbered, None]) -> None:
-        """Raises ``ApiError`` or ``EngineError`` before the answer has begun, never after."""
-        first = await anext(events, None)
-        if first is None:
-            self._progress.check_complete()
-        else:
-            await self._begin()
-            await self._write_all(first, events)
-            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    async def _begin(self) -> None:
-        start = {"type": "http.response.start", "status": 200, "headers": list(sse.HEADERS)}
-        await self._send(start)
-
-    async def _write_all(self, first: Numbered, events: AsyncGenerator[Numbered, None]) -> None:
+        """Raises ``ApiError`` or ``EngineError`` before the stream has begun, never after."""
         try:
-            await self._write_event(*first)
-            async for position, event in events:
-                await self._write_event(position, event)
-            self._progress.check_complete()
-            if self._call.shown.usage:
-                await self._write(self._form.usage(self._progress.totals))
-            await self._write(sse.DONE)
+            await self._write_all(events)
         except EngineError as error:
+            if not self._stream.begun:
+                raise
             await self._write_error(engine_error(error, self._form.prompt_param))
         except ApiError as error:
+            if not self._stream.begun:
+                raise
             await self._write_error(error)
+        await self._stream.end()
+
+    async def _write_all(self, events: AsyncGenerator[Numbered, None]) -> None:
+        async for position, event in events:
+            await self._write_event(position, event)
+        self._progress.check_complete()
+        if self._call.shown.usage:
+            await self._write(self._form.usage(self._progress.totals))
+        await self._write(sse.DONE)
 
     async def _write_event(self, position: int, event: Event) -> None:
         self._progress.note(position, event)
@@ -135,7 +129,7 @@ class StreamedAnswer:
 
     async def _write(self, data: bytes) -> None:
         if data:
-            await self._send({"type": "http.response.body", "body": data, "more_body": True})
+            await self._stream.write(data)
 
     async def _write_error(self, error: ApiError) -> None:
         self._access.fail(error)

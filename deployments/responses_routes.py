@@ -51,6 +51,7 @@ class CreateResponse:
             made.call,
             transcript,
             self._settings.request_timeout_s,
+            self._settings.keep_alive_s,
             lambda: self._kept.keep(made, transcript),
             Shortening(made).shorter,
         )

@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 from deployments.access import Access, access_of
 from deployments.connection import while_connected
 from deployments.engines import Served, engine_named
+from deployments.event_stream import EventStream
 from deployments.openai import sse
 from deployments.openai.call import Call
 from deployments.openai.errors import ApiError
@@ -69,6 +70,7 @@ class Telling:
     call: Call
     transcript: Transcript
     timeout_s: float
+    keep_alive_s: float | None
     keep: Keep = _nothing
     shorten: Shorten = _never
 
@@ -89,11 +91,8 @@ class Telling:
             async with aclosing(generate(engine, self.call.requests, self.timeout_s)) as events:
                 if not self.call.stream:
                     return await self._whole(events, progress)
-                first = await anext(events, None)
-                if first is None:
-                    progress.check_complete()
-                    return None
-                await _Stream(self, progress, access, send).run(first, events)
+                with EventStream(send, self.keep_alive_s) as stream:
+                    await _Stream(self, progress, access, stream).run(events)
                 return None
         except TooLong as error:
             if (shorter := self.shorten(error)) is None:
@@ -115,31 +114,35 @@ class Telling:
 class _Stream:
     """Server-sent events, those of one engine event in one write."""
 
-    def __init__(self, telling: Telling, progress: Progress, access: Access, send: Send) -> None:
+    def __init__(
+        self, telling: Telling, progress: Progress, access: Access, stream: EventStream
+    ) -> None:
         self._telling = telling
         self._transcript = telling.transcript
         self._progress = progress
         self._access = access
-        self._send = send
+        self._stream = stream
 
-    async def run(self, first: Numbered, events: AsyncGenerator[Numbered, None]) -> None:
-        start = {"type": "http.response.start", "status": 200, "headers": list(sse.HEADERS)}
-        await self._send(start)
-        await self._run(first, events)
-        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    async def _run(self, first: Numbered, events: AsyncGenerator[Numbered, None]) -> None:
+    async def run(self, events: AsyncGenerator[Numbered, None]) -> None:
+        """Raises ``ApiError`` or ``EngineError`` before the stream has begun, never after."""
         try:
-            await self._tell(first[1])
-            async for _, event in events:
-                await self._tell(event)
-            self._progress.check_complete()
-            await self._telling.keep()
-            await self._write(self._transcript.end())
+            await self._tell_all(events)
         except EngineError as error:
+            if not self._stream.begun:
+                raise
             await self._fail(self._transcript.error(error))
         except ApiError as error:
+            if not self._stream.begun:
+                raise
             await self._fail(error)
+        await self._stream.end()
+
+    async def _tell_all(self, events: AsyncGenerator[Numbered, None]) -> None:
+        async for _, event in events:
+            await self._tell(event)
+        self._progress.check_complete()
+        await self._telling.keep()
+        await self._write(self._transcript.end())
 
     async def _tell(self, event: Event) -> None:
         self._progress.note(0, event)
@@ -152,4 +155,4 @@ class _Stream:
     async def _write(self, told: Sequence[Told]) -> None:
         if told:
             body = b"".join(sse.named_event(name, data) for name, data in told)
-            await self._send({"type": "http.response.body", "body": body, "more_body": True})
+            await self._stream.write(body)

@@ -9,6 +9,7 @@ from typing import Any
 from deployments.openai.errors import ApiError
 
 DONE = b"data: [DONE]\n\n"
+COMMENT = b": alive\n\n"
 HEADERS = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),

@@ -113,7 +113,7 @@ async def test_an_engine_that_cancels_itself_failed(
     app = make_app(engine)
     assert (await complete(app, prompt=prompt)).status_code == 500
     answer = await complete(app, prompt=prompt, stream=True)
-    assert answer.status_code == (200 if said else 500)
+    assert answer.status_code == 500  # nothing had been said yet
     assert "gave this request up" in answer.text
     assert engine.closed
 

@@ -1,0 +1,80 @@
+"""One answer as server-sent events, and the signs of life of one that has nothing to say yet."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from types import TracebackType
+
+from starlette.requests import ClientDisconnect
+from starlette.types import Send
+
+from deployments.openai import sse
+
+
+class EventStream:
+    """Its head goes out with its first bytes. Use it as a context manager, on one task.
+
+    After ``alive_s`` of silence it writes a comment, which clients skip, so that no proxy takes the
+    connection for dead; None: never.
+    """
+
+    def __init__(self, send: Send, alive_s: float | None) -> None:
+        self.begun = False  # from then on an error can only be told within the stream
+        self._send = send
+        self._alive_s = alive_s
+        self._beginning = asyncio.Lock()
+        self._loop = asyncio.get_running_loop()
+        self._wrote = self._loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+        self._sign: asyncio.Task[None] | None = None
+
+    def __enter__(self) -> EventStream:
+        if self._alive_s is not None:
+            self._timer = self._loop.call_later(self._alive_s, self._look, self._alive_s)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stop_signs()
+
+    async def write(self, data: bytes) -> None:
+        """Whole events."""
+        self._wrote = self._loop.time()
+        if not self.begun:
+            await self._begin()
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def end(self) -> None:
+        """Nothing may be written after it."""
+        self._stop_signs()
+        if self._sign is not None:
+            await asyncio.wait([self._sign])
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _begin(self) -> None:
+        async with self._beginning:
+            if not self.begun:
+                start = {"type": "http.response.start", "status": 200}
+                await self._send({**start, "headers": list(sse.HEADERS)})
+                self.begun = True
+
+    def _stop_signs(self) -> None:
+        for later in (self._timer, self._sign):
+            if later is not None:
+                later.cancel()
+
+    def _look(self, alive_s: float) -> None:
+        """One timer for all writes: it only looks how long ago the last was."""
+        rest = self._wrote + alive_s - self._loop.time()
+        if rest <= 0 and (self._sign is None or self._sign.done()):
+            self._sign = self._loop.create_task(self._show_life())
+        self._timer = self._loop.call_later(rest if rest > 0 else alive_s, self._look, alive_s)
+
+    async def _show_life(self) -> None:
+        with suppress(ClientDisconnect):  # who writes the answer finds out as well
+            await self.write(sse.COMMENT)
