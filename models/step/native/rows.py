@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import abc
 from struct import Struct
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -42,7 +42,7 @@ class RowKernels:
         """Int64 tokens [S] from ``logits`` [S, vocabulary] float32."""
         told = b"".join([WISH.pack(*wish) for wish in wishes])
         tokens = torch.empty(len(wishes), dtype=torch.int64)
-        rows = _rows(logits)
+        rows = self._rows(logits)
         self._team.call(self._team.library.rows_sample, *rows, told, tokens.data_ptr())
         return tokens
 
@@ -55,10 +55,16 @@ class RowKernels:
         values = torch.empty(len(tokens), 1 + top)
         ids = torch.empty(len(tokens), 1 + top, dtype=torch.int64)
         tokens = tokens.contiguous()
-        rows = _rows(logits)
+        rows = self._rows(logits)
         out = (values.data_ptr(), ids.data_ptr())
         self._team.call(self._team.library.rows_score, *rows, tokens.data_ptr(), top, *out)
         return values, ids
+
+    def _rows(self, logits: Tensor) -> tuple[Any, ...]:
+        """What both functions take first."""
+        assert logits.dtype == torch.float32
+        assert logits.stride(1) == 1
+        return self._team.handle, logits.data_ptr(), logits.stride(0), *logits.shape
 
 
 def row_kernels(device: torch.device) -> RowKernels | None:
@@ -73,10 +79,3 @@ def row_kernels(device: torch.device) -> RowKernels | None:
     except NoNative as reason:
         log.info("sampling by torch's operators: %s", reason)
         return None
-
-
-def _rows(logits: Tensor) -> tuple[int, int, int, int]:
-    assert logits.dtype == torch.float32
-    assert logits.stride(1) == 1
-    rows, vocab = logits.shape
-    return logits.data_ptr(), logits.stride(0), rows, vocab

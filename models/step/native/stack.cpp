@@ -332,20 +332,19 @@ int stack_create(Team* team, const Shape* shape, const void* embedding, const fl
                  const float* sines, Stack** made) {
   return guarded([&] { *made = new Stack(*team, *shape, embedding, cosines, sines); });
 }
-int stack_set_layer(Team*, Stack* stack, int index, const LayerWeights* weights) {
+int stack_set_layer(Stack* stack, int index, const LayerWeights* weights) {
   return guarded([&] { stack->set_layer(index, *weights); });
 }
-int stack_set_head(Team*, Stack* stack, const float* norm, const float* weight,
-                   const float* bias) {
+int stack_set_head(Stack* stack, const float* norm, const float* weight, const float* bias) {
   return guarded([&] { stack->set_head(norm, weight, bias); });
 }
-int stack_round_to(Team*, Stack* stack, Format arithmetic, int kv_format) {
+int stack_round_to(Stack* stack, Format arithmetic, int kv_format) {
   return guarded([&] { stack->round_to(arithmetic, kv_format); });
 }
-int stack_allocate(Team*, Stack* stack, int blocks) {
+int stack_allocate(Stack* stack, int blocks) {
   return guarded([&] { stack->allocate(blocks); });
 }
-int stack_forward(Team*, Stack* stack, const Step* step) {
+int stack_forward(Stack* stack, const Step* step) {
   return guarded([&] { stack->forward(*step); });
 }
 int64_t stack_weight_bytes(const Stack* stack) {

@@ -71,6 +71,7 @@ class Stack:
         self._handle = c_void_p()
         team.call(
             self._library.stack_create,
+            team.handle,
             shape,
             self._embedding.data_ptr(),
             self._cosines.data_ptr(),

@@ -14,23 +14,26 @@ from models.step.native.build import THIS_MACHINE, library
 
 
 class Team:
-    """One call at a time, in the process that made it. A stack and a sampler may share one."""
+    """One call at a time, in the process that made it. A stack and a sampler may share one.
+
+    ``handle`` is what the library knows it by.
+    """
 
     def __init__(self, threads: int, processor: str = THIS_MACHINE) -> None:
         """Raises NoNative if there is no library, MemoryError if there are no threads."""
         self.library = library(processor)
         self._lock = threading.Lock()
         self._process = os.getpid()
-        self._handle = c_void_p()
-        self.library.team_create(threads, ctypes.byref(self._handle))
-        self.when_gone(self, self.library.team_destroy, self._handle)
+        self.handle = c_void_p()
+        self.library.team_create(threads, ctypes.byref(self.handle))
+        self.when_gone(self, self.library.team_destroy, self.handle)
 
     def call(self, function: abc.Callable[..., Any], *arguments: Any) -> None:
         """Raises MemoryError, and RuntimeError in a forked process: threads are not forked."""
         if os.getpid() != self._process:
             raise RuntimeError("native kernels do not survive a fork: make them in the process")
         with self._lock:
-            function(self._handle, *arguments)
+            function(*arguments)
 
     @property
     def multiplies_bfloat16(self) -> bool:
