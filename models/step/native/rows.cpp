@@ -19,13 +19,12 @@ constexpr int kStrip = 64;  // logits whose sum and largest are kept
 constexpr int kFew = 16;    // candidates that are sorted rather than halved
 constexpr int kNear = 128;  // weights around a cut that are looked at one by one
 
-struct Wish {  // ctypes: rows.py
+struct Wish {  // as rows.py packs it
   double uniform;
   double top_p;       // 1: off
   float temperature;  // 0: greedy
   float min_p;        // 0: off
   int32_t top_k;      // 0: off
-  int32_t unused;
 };
 
 struct Candidate {

@@ -15,7 +15,7 @@ from models.step.native.team import Team
 
 log = logging.getLogger("stepserve")
 
-WISH = Struct("ddffii")  # as in rows.cpp
+WISH = Struct("ddffi0d")  # as in rows.cpp, where the next one begins as a double does
 
 
 class RowWish(NamedTuple):
@@ -26,7 +26,6 @@ class RowWish(NamedTuple):
     temperature: float  # 0: greedy
     min_p: float
     top_k: int
-    unused: int = 0
 
 
 GREEDY = RowWish(0, 1, 0, 0, 0)
