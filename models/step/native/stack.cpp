@@ -89,7 +89,7 @@ void Stack::set_head(const float* norm, const float* weight, const float* bias) 
   head_ = pack(team_, rows.data(), shape_.vocab, shape_.hidden, bias, shape_.arithmetic);
 }
 
-void Stack::round_to(Format arithmetic, int kv_format) {
+void Stack::round_to(Format arithmetic, KvFormat kv_format) {
   shape_.arithmetic = arithmetic;
   shape_.kv_format = kv_format;
 }
@@ -97,7 +97,7 @@ void Stack::round_to(Format arithmetic, int kv_format) {
 size_t Stack::block_bytes() const {
   const size_t tokens = shape_.block_size;
   const size_t numbers = tokens * shape_.layers * shape_.kv_heads * shape_.head_dim * 2;
-  return numbers * (shape_.kv_format == 0 ? 4 : 2);
+  return numbers * (shape_.kv_format == KvFormat::kFloat32 ? 4 : 2);
 }
 
 void Stack::allocate(int blocks) {
@@ -287,8 +287,8 @@ void Stack::run_layer(Layer& layer, const Step& step, const Part& part) {
     store(inner_.row(row) + panel * kLanes, (shape_.gelu ? gelu_tanh(gate) : silu(gate)) * up);
   };
   const auto in_format = [this](auto work) {
-    if (shape_.kv_format == 0) work(Float32{});
-    else if (shape_.kv_format == 1) work(BFloat16{});
+    if (shape_.kv_format == KvFormat::kFloat32) work(Float32{});
+    else if (shape_.kv_format == KvFormat::kBFloat16) work(BFloat16{});
     else work(Float16{});
   };
 
@@ -338,7 +338,7 @@ int stack_set_layer(Stack* stack, int index, const LayerWeights* weights) {
 int stack_set_head(Stack* stack, const float* norm, const float* weight, const float* bias) {
   return guarded([&] { stack->set_head(norm, weight, bias); });
 }
-int stack_round_to(Stack* stack, Format arithmetic, int kv_format) {
+int stack_round_to(Stack* stack, Format arithmetic, KvFormat kv_format) {
   return guarded([&] { stack->round_to(arithmetic, kv_format); });
 }
 int stack_allocate(Stack* stack, int blocks) {

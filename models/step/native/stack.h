@@ -10,14 +10,17 @@
 #include "matmul.h"
 #include "prefault.h"
 
+// How keys and values are held.
+enum class KvFormat : int32_t { kFloat32, kBFloat16, kFloat16 };
+
 extern "C" {
 
 struct Shape {
   int32_t layers, hidden, heads, kv_heads, head_dim, rotary_dim, inner, vocab;
-  int32_t gelu;      // of the gate: 0 is silu, 1 is gelu by tanh
+  int32_t gelu;            // of the gate: 0 is silu, 1 is gelu by tanh
   Format arithmetic;       // of products with matrices
   int32_t half_embedding;  // 1: the embedding is bfloat16, else float32
-  int32_t kv_format;       // 0 float32, 1 bfloat16, 2 float16
+  KvFormat kv_format;
   int32_t block_size;
   float epsilon;
 };
@@ -62,7 +65,7 @@ class Stack {
   void set_layer(int index, const LayerWeights& weights);
   void set_head(const float* norm, const float* weight, const float* bias);
   // Without a pool. The weights stay as they are, so neither before nor after may be 8 bit.
-  void round_to(Format arithmetic, int kv_format);
+  void round_to(Format arithmetic, KvFormat kv_format);
   void allocate(int blocks);
   void forward(const Step& step);
   // Bytes of all weights that a step reads.
