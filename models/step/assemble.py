@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections import abc
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -27,28 +26,12 @@ from models.step.probe import (
     record,
 )
 from models.step.ways import Way, ways
+from models.step.wishes import Wishes
 
 log = logging.getLogger("stepserve")
 
 WARM_TOKENS = 64
 MOST_ROUNDED = 0.5  # relative error of logits; more is no rounding
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
-    """What the configuration asks of a replica; None is to be found out."""
-
-    kernels: str = "auto"  # or native, sdpa, varlen
-    max_context: int | None = None  # tokens
-    block_size: int = 16  # tokens
-    int8: bool = False  # weights of linear layers in 8 bits
-    kv_cache_dtype: torch.dtype | None = None
-    kv_cache_gib: float | None = None
-    sharing: int = 1  # models that take KV blocks of the same memory, on a CPU
-    prefix_cache: bool = True
-    slots: int = 32
-    step_tokens: int = 2048  # of the largest step
-    cuda_graphs: bool = True
 
 
 def assemble(
@@ -60,7 +43,10 @@ def assemble(
     seen, objection = _recorded(model, limit)
     failures: list[str] = []
     probe = Probe(model)
-    for way in [] if seen is None else _ways(model, seen, wishes, limit, failures):
+    for way in [] if seen is None else ways(model, seen, wishes, limit):
+        if isinstance(way, str):
+            failures.append(way)
+            continue
         objection = _probed(probe, way)
         if not objection:
             # Only now: rounding would hide from the probe what is wrong.
@@ -86,22 +72,6 @@ def _recorded(model: PreTrainedModel, limit: int) -> tuple[Recorder | None, str]
     objection = layers_objection(seen.layers)
     objection = objection or paged_objection(model.config, limit, seen.windows)
     return (None, objection) if objection else (seen, "")
-
-
-def _ways(
-    model: PreTrainedModel, seen: Recorder, wishes: Wishes, limit: int, failures: list[str]
-) -> abc.Iterator[Way]:
-    """Ways to run the model, best first."""
-    return ways(
-        model,
-        seen,
-        wishes.kernels,
-        block_size=wishes.block_size,
-        positions=limit,
-        kv_dtype=wishes.kv_cache_dtype,
-        int8=wishes.int8,
-        failures=failures,
-    )
 
 
 def _probed(probe: Probe, way: Way) -> str:

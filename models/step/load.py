@@ -9,9 +9,10 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from models.step.assemble import Wishes, assemble
+from models.step.assemble import assemble
 from models.step.model import StepModel
 from models.step.place import dtype_named, place_of
+from models.step.wishes import Wishes
 
 log = logging.getLogger("stepserve")
 

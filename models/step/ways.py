@@ -21,6 +21,7 @@ from models.step.native.team import Team
 from models.step.paged import Forward, PagedForward
 from models.step.place import parameters_of, settled_weights, weights_of
 from models.step.varlen import PRECISIONS
+from models.step.wishes import Wishes
 
 log = logging.getLogger("stepserve")
 
@@ -218,17 +219,13 @@ def _require_suited(model: PreTrainedModel, block_size: int) -> None:
 
 
 def ways(
-    model: PreTrainedModel,
-    seen: Recorder,
-    kernels: str,
-    *,
-    block_size: int,
-    positions: int,
-    kv_dtype: torch.dtype | None,
-    int8: bool,
-    failures: list[str],
-) -> abc.Iterator[Way]:
-    """Those that ``kernels`` allows; adds to ``failures`` why one is left out."""
+    model: PreTrainedModel, seen: Recorder, wishes: Wishes, positions: int
+) -> abc.Iterator[Way | str]:
+    """Those that ``wishes.kernels`` allow, or in the place of one why it is left out.
+
+    ``positions`` is the longest sequence.
+    """
+    kernels, block_size, kv_dtype = wishes.kernels, wishes.block_size, wishes.kv_cache_dtype
     if kernels == "native" or (kernels == "auto" and model.device.type == "cpu"):
         try:
             yield NativeWay(
@@ -237,17 +234,17 @@ def ways(
                 block_size=block_size,
                 positions=positions,
                 kv_dtype=kv_dtype,
-                int8=int8,
+                int8=wishes.int8,
             )
         except NoNative as reason:
             if isinstance(reason, NoLibrary):
                 log.warning("steps take longer without native kernels: %s", reason)
-            failures.append(f"native: {reason}")
+            yield f"native: {reason}"
     half = model.dtype in PRECISIONS and kv_dtype in (None, model.dtype)
     if kernels in ("auto", "varlen") and model.device.type == "cuda" and half:
         for size in dict.fromkeys((block_size, VARLEN_BLOCK)):
-            yield TorchWay("varlen", model, seen, size, kv_dtype, int8)
+            yield TorchWay("varlen", model, seen, size, kv_dtype, wishes.int8)
     elif kernels == "varlen":
-        failures.append("varlen: it needs CUDA, half precision and KV blocks of the same")
+        yield "varlen: it needs CUDA, half precision and KV blocks of the same"
     if kernels in ("auto", "sdpa"):
-        yield TorchWay("sdpa", model, seen, block_size, kv_dtype, int8)
+        yield TorchWay("sdpa", model, seen, block_size, kv_dtype, wishes.int8)

@@ -22,9 +22,10 @@ from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 from models.metrics import LlmMetrics
 from models.request import SamplingParams
 from models.schedule.sequence import Sequence
-from models.step.assemble import Wishes, assemble
+from models.step.assemble import assemble
 from models.step.model import StepModel
 from models.step.place import device_name, device_of, precision_of, set_threads
+from models.step.wishes import Wishes
 from models.stepper import Stepper
 
 SHAPES: dict[str, dict[str, Any]] = {

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import torch
 
-from models.step.assemble import Wishes, assemble
+from models.step.assemble import assemble
+from models.step.wishes import Wishes
 from tests.bench.roofline import HEADER, Work, build, covered, measure, rates, row
 
 

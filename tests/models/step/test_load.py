@@ -13,10 +13,10 @@ from configs.settings import EngineSettings, ModelSettings
 from models.build import ServedSteps, build_model
 from models.metrics import LlmMetrics
 from models.step import host
-from models.step.assemble import Wishes
 from models.step.load import load_step_model
 from models.step.paged import PagedModel
 from models.step.place import precision_of
+from models.step.wishes import Wishes
 from models.text.byte_tokenizer import byte_tokenizer
 from tests.models.step.driving import Driver, sequence
 from tests.models.step.tiny import greedy, prompts, tiny

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
-from models.step.assemble import Wishes, assemble
+from models.step.assemble import assemble
 from models.step.model import StepModel
+from models.step.wishes import Wishes
 
 VOCAB = 61
 SMALL: dict[str, Any] = {
