@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter as Tally
 from collections.abc import Sequence
 from typing import Protocol
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from models.events import FinishReason
+from models.histogram import Histogram
 from models.metric_table import (
     ACCEPTED,
     ANSWER_SIZE,
@@ -52,7 +54,9 @@ class Sink(Protocol):
 
     def set(self, metric: Metric, value: float) -> None: ...
 
-    def observe(self, metric: Metric, value: float) -> None: ...
+    def observe(self, metric: Metric, value: float, count: int = 1) -> None:
+        """The same value so many times."""
+        ...
 
 
 class PrometheusSink:
@@ -73,8 +77,8 @@ class PrometheusSink:
     def set(self, metric: Metric, value: float) -> None:
         self._gauges[metric].set(value)
 
-    def observe(self, metric: Metric, value: float) -> None:
-        self._histograms[metric].observe(value)
+    def observe(self, metric: Metric, value: float, count: int = 1) -> None:
+        self._histograms[metric].observe(value, count)
 
     def samples(self) -> list[Sample]:
         """Everything measured so far."""
@@ -88,8 +92,8 @@ class PrometheusSink:
     def _register(self, metric: Metric) -> None:
         name, text, registry = metric.name, metric.help, self.registry
         if metric.kind is Kind.HISTOGRAM:
-            histogram = Histogram(name, text, ["model"], buckets=metric.buckets, registry=registry)
-            self._histograms[metric] = histogram.labels(self._model)
+            self._histograms[metric] = Histogram(metric, self._model)
+            registry.register(self._histograms[metric])
         elif metric.kind is Kind.GAUGE:
             gauge = Gauge(name, text, ["model"], registry=registry)
             self._gauges[metric] = gauge.labels(self._model)
@@ -112,7 +116,7 @@ class LlmMetrics:
         self._prometheus = PrometheusSink(model)
         self._sinks: tuple[Sink, ...] = (self._prometheus, *sinks)
         self._generated = 0  # tokens that the sinks have not been told of
-        self._observed: list[tuple[Metric, float]] = []  # nor of these
+        self._observed: Tally[tuple[Metric, float]] = Tally()  # nor of these, so many times
 
     @property
     def registry(self) -> CollectorRegistry:
@@ -158,13 +162,13 @@ class LlmMetrics:
 
     def inter_token(self, gap_s: float, tokens: int) -> None:
         """So many tokens of one sequence came, each so long after the one before it."""
-        self._observed += [(INTER_TOKEN, gap_s)] * tokens
+        self._observed[INTER_TOKEN, gap_s] += tokens
 
     def step(self, seconds: float, *, sequences: int, tokens: int) -> None:
         """One step took the model so long, for so many sequences and tokens."""
-        own = (STEP_TIME, seconds), (STEP_SEQUENCES, sequences), (STEP_TOKENS, tokens)
-        self._observed += own
-        if len(self._observed) >= BURST:
+        for own in (STEP_TIME, seconds), (STEP_SEQUENCES, sequences), (STEP_TOKENS, tokens):
+            self._observed[own] += 1
+        if self._observed.total() >= BURST:
             self._tell()
 
     def paced(self, prompt_tokens: int) -> None:
@@ -197,19 +201,19 @@ class LlmMetrics:
 
     def _tell(self) -> None:
         tokens, self._generated = self._generated, 0
-        observed, self._observed = self._observed, []
+        observed, self._observed = self._observed, Tally()
         self._add(GENERATED_TOKENS, tokens)
-        for metric, value in observed:
-            self._observe(metric, value)
+        for (metric, value), count in observed.items():
+            self._observe(metric, value, count)
 
     def _add(self, metric: Metric, value: float, label: str = "") -> None:
         if value:
             for sink in self._sinks:
                 sink.add(metric, value, label)
 
-    def _observe(self, metric: Metric, value: float) -> None:
+    def _observe(self, metric: Metric, value: float, count: int = 1) -> None:
         for sink in self._sinks:
-            sink.observe(metric, value)
+            sink.observe(metric, value, count)
 
     def _set(self, metric: Metric, value: int) -> None:
         for sink in self._sinks:

@@ -402,7 +402,7 @@ class _Life:
     def _time(self, count: int) -> None:
         if not count:
             return  # a grammar's end, by a token that does not count
-        now = time.monotonic()
+        now = self._engine.stepper.last_progress  # equal gaps of a step's sequences are told as one
         self._engine.metrics.generated(count)
         if self._latest is None:
             self._first = now

@@ -44,8 +44,8 @@ class ListSink:
     def set(self, metric: Metric, value: float) -> None:
         self.seen.append((metric.name, value, ""))
 
-    def observe(self, metric: Metric, value: float) -> None:
-        self.seen.append((metric.name, value, ""))
+    def observe(self, metric: Metric, value: float, count: int = 1) -> None:
+        self.seen += [(metric.name, value, "")] * count
 
 
 def values(metrics: LlmMetrics) -> dict[str, float]:
