@@ -16,7 +16,7 @@ from models.step.capture import CudaCapture
 from models.step.limits import context_limit, paged_objection
 from models.step.model import Capacity, StepModel
 from models.step.paged import Forward, PagedModel
-from models.step.place import noted, settled_weights
+from models.step.place import noted
 from models.step.plain import PlainStepModel
 from models.step.probe import (
     Probe,
@@ -26,6 +26,7 @@ from models.step.probe import (
     record,
 )
 from models.step.ways import Way, ways
+from models.step.weights import settled_weights
 from models.step.wishes import Wishes
 
 log = logging.getLogger("stepserve")

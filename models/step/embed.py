@@ -14,8 +14,9 @@ from transformers import AutoConfig, AutoModel, PreTrainedModel
 
 from models.step.limits import context_limit
 from models.step.ordinary import ordinary_ids
-from models.step.place import noted, parameters_of, place_of, weights_of
+from models.step.place import noted, place_of
 from models.step.pooling import POOLS, Head, Pool, load_dense
+from models.step.weights import parameters_of, weights_of
 
 log = logging.getLogger("stepserve")
 

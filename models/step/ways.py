@@ -19,8 +19,8 @@ from models.step.native.rows import RowKernels, row_kernels
 from models.step.native.stack import Stack
 from models.step.native.team import Team
 from models.step.paged import Forward, PagedForward
-from models.step.place import parameters_of, settled_weights, weights_of
 from models.step.varlen import PRECISIONS
+from models.step.weights import parameters_of, settled_weights, weights_of
 from models.step.wishes import Wishes
 
 log = logging.getLogger("stepserve")
