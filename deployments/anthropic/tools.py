@@ -8,7 +8,7 @@ from typing import Any
 from deployments.openai.checks import checked
 from deployments.openai.errors import ApiError, invalid, wrong_type
 from deployments.openai.parameters import unsupported
-from deployments.openai.structured import PARSERS
+from deployments.openai.structured import response_format
 from deployments.openai.tools import Offer, check_other_fields, parse_offer
 from models.request import Grammar
 
@@ -57,7 +57,7 @@ def parse_grammar(output_config: Any) -> Grammar | None:
         raise invalid(message, f"{param}.type", "invalid_value")
     if value.get("schema") is None:
         raise wrong_type("an object", None, f"{param}.schema")
-    return PARSERS["response_format"](value, param)
+    return response_format(value, param)
 
 
 def _thinks(thinking: Mapping[str, Any]) -> bool:

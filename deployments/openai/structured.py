@@ -36,7 +36,8 @@ def _parse(parse: Parse, value: Any, name: str) -> Grammar | None:
     return None if value is None else parse(value, name)
 
 
-def _response_format(value: Any, param: str) -> Grammar | None:
+def response_format(value: Any, param: str) -> Grammar | None:
+    """By the object of this type; None for plain text. Raises ``ApiError``."""
     fields = _object(value, param)
     match fields.get("type"):
         case "text":
@@ -143,7 +144,7 @@ STRUCTURED: Mapping[str, Parse] = {
     "grammar": _grammar,
 }
 PARSERS: Mapping[str, Parse] = {
-    "response_format": _response_format,
+    "response_format": response_format,
     "structured_outputs": _structured_outputs,
     "guided_json": _schema,
     "guided_regex": _regex,

@@ -13,7 +13,7 @@ from deployments.openai.chat import Effort, Top, Verbosity, manner
 from deployments.openai.errors import invalid
 from deployments.openai.form import Shown
 from deployments.openai.parameters import EMPTY, NOTHING, check_extras
-from deployments.openai.structured import PARSERS
+from deployments.openai.structured import response_format
 from deployments.responses.items import Item, parse_input, to_messages
 from deployments.responses.shorten import without_oldest
 from deployments.responses.tools import parse_tools
@@ -182,7 +182,7 @@ def _manner(body: ResponseBody) -> dict[str, Any]:
 def _grammar(body: ResponseBody) -> Grammar | None:
     if body.text is None or body.text.format is None:
         return None
-    return PARSERS["response_format"](body.text.format, "text.format")
+    return response_format(body.text.format, "text.format")
 
 
 def _sampling(body: ResponseBody) -> SamplingParams:
