@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from models.step import cache
 from models.step.attention import Recorder
 from models.step.host import available_memory, instructions
-from models.step.native.blueprint import LANES, read
+from models.step.native.blueprint import LANES, read_blueprint
 from models.step.native.build import NoLibrary, NoNative
 from models.step.native.forward import NativeForward
 from models.step.native.rows import RowKernels, row_kernels
@@ -128,7 +128,7 @@ class NativeWay:
     ) -> None:
         """Raises NoNative if the kernels do not know this model, or cannot be had here."""
         _require_suited(model, block_size)
-        self._blueprint = read(model, seen.options)
+        self._blueprint = read_blueprint(model, seen.options)
         self._team = Team(torch.get_num_threads())
         # 8-bit weights are read so fast that keys and values of 32 would be most of a step.
         half = torch.bfloat16 if self._team.multiplies_bfloat16 else torch.float16

@@ -76,7 +76,7 @@ class Blueprint:
         return 2 * len(self.layers) * self.kv_heads * self.head_dim
 
 
-def read(model: PreTrainedModel, options: abc.Sequence[Options]) -> Blueprint:
+def read_blueprint(model: PreTrainedModel, options: abc.Sequence[Options]) -> Blueprint:
     """``options`` are those of each attention layer, in order. Raises NoNative."""
     config: Any = model.config
     inside = getattr(model, "model", None)

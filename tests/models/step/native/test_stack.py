@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from models.step.attention import PAGED
-from models.step.native.blueprint import norm_weight, read
+from models.step.native.blueprint import norm_weight, read_blueprint
 from models.step.native.build import THIS_MACHINE, NoNative
 from models.step.native.forward import NativeForward
 from models.step.native.stack import KV_FORMATS, Stack
@@ -57,7 +57,7 @@ def stack_of(model: PreTrainedModel, **changes: Any) -> Stack:
     model.set_attn_implementation(PAGED)
     team = Team(changes.pop("threads", 2), changes.pop("processor", THIS_MACHINE))
     wishes: dict[str, Any] = {**EXACT, **changes}
-    blueprint = read(model, record(model).options)
+    blueprint = read_blueprint(model, record(model).options)
     stack = Stack(blueprint, team, positions=128, block_size=BLOCK, **wishes)
     stack.allocate(32)
     return stack
@@ -221,7 +221,7 @@ def test_layers_of_other_shapes_are_refused(part: str, shape: tuple[int, int]) -
     for layer in model.model.layers:
         setattr(layer.self_attn, part, torch.nn.Linear(inputs, outputs, bias=False))
     with pytest.raises(NoNative, match="other shapes"):
-        read(model, options)
+        read_blueprint(model, options)
 
 
 def test_memory_that_is_not_there_is_an_error() -> None:
