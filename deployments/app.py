@@ -65,11 +65,11 @@ class Ingress:
         settings: AppSettings,
         models: list[Handle],
         tokenizers: list[Handle],
-        responses: list[Handle],
+        responses: Handle | None,
     ) -> None:
         show_logs()
         self._settings = settings
-        self._responses = [RemoteStore(handle) for handle in responses]
+        self._responses = None if responses is None else RemoteStore(responses)
         self._engines: dict[str, RemoteEngine | RemoteEmbedder] = {}
         for model, tokenizer, handle in zip(settings.models, tokenizers, models, strict=True):
             self._engines[model.name] = await _engine(model, tokenizer, handle)
@@ -81,7 +81,7 @@ class Ingress:
             self._engines,
             self._settings,
             graph,
-            responses=next(iter(self._responses), None),
+            responses=self._responses,
             answer_request_id=False,
         )
 
@@ -101,7 +101,7 @@ def build(args: AppSettings) -> Application:
     sharing = _sharing(args)
     models = [bind_model(one, sharing) for one in args.models]  # first to start: they take longest
     tokenizers = [bind_tokenizer(model) for model in args.models]
-    responses = [bind_responses(args)] if args.responses_kept else []
+    responses = bind_responses(args) if args.responses_kept else None
     return _bind(Ingress, args, models, tokenizers, responses)
 
 

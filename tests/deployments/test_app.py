@@ -29,8 +29,8 @@ def bound(application: Application) -> dict[str, Any]:
     deployment: Any = application._bound_deployment
     found = {deployment.name: deployment}
     for argument in deployment.init_args:
-        for child in argument if isinstance(argument, list) else []:
-            found |= bound(child)
+        for child in argument if isinstance(argument, list) else [argument]:
+            found |= bound(child) if isinstance(child, Application) else {}
     return found
 
 
