@@ -113,10 +113,12 @@ class Team {
   // The next index of a part; -1 when there is none, or the stage has passed.
   static int take(Part& part, uint32_t stage, int size) {
     uint64_t taken = part.taken.load(std::memory_order_relaxed);
-    do {
-      if (taken >> 32 != stage || static_cast<int>(taken & 0xffffffff) >= size) return -1;
-    } while (!part.taken.compare_exchange_weak(taken, taken + 1, std::memory_order_relaxed));
-    return static_cast<int>(taken & 0xffffffff);
+    for (;;) {
+      const int index = static_cast<int>(taken & 0xffffffff);
+      if (taken >> 32 != stage || index >= size) return -1;
+      if (part.taken.compare_exchange_weak(taken, taken + 1, std::memory_order_relaxed))
+        return index;
+    }
   }
 
   // By whoever did the last of a stage.
