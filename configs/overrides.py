@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from configs.deployments import deployment_name
+
 ServeConfig = dict[str, Any]
 
 KINDS = ("Tokenizer", "Model")
@@ -43,8 +45,11 @@ def with_model(config: ServeConfig, source: str) -> ServeConfig:
     for key in OWN:
         model.pop(key, None)
     model.update(name=new, source=source)
-    names = {f"Embedder-{old}": f"Model-{new}"}
-    _rename(application, names | {f"{kind}-{old}": f"{kind}-{new}" for kind in KINDS})
+    names = {kind: kind for kind in KINDS} | {"Embedder": "Model"}
+    _rename(
+        application,
+        {deployment_name(one, old): deployment_name(to, new) for one, to in names.items()},
+    )
     return changed
 
 
@@ -56,7 +61,7 @@ def with_task(config: ServeConfig, name: str, task: str) -> ServeConfig:
         if model["name"] == name:
             model["task"] = task
     old, new = ("Model", "Embedder") if task == "embed" else ("Embedder", "Model")
-    _rename(application, {f"{old}-{name}": f"{new}-{name}"})
+    _rename(application, {deployment_name(old, name): deployment_name(new, name)})
     return changed
 
 

@@ -4,13 +4,13 @@ Imports no torch.
 """
 
 import asyncio
-import re
 from typing import Any
 
 from ray import serve
 from ray.serve import Application
 from starlette.applications import Starlette
 
+from configs.deployments import deployment_name, model_role
 from configs.settings import AppSettings, ModelSettings
 from deployments.announce import announce
 from deployments.embedder import Embedder
@@ -138,7 +138,7 @@ def bind_model(model: ModelSettings, sharing: int) -> Application:
     engine = model.engine
     served = Embedder if model.task == "embed" else Model
     deployment = serve.deployment(
-        name=deployment_name(served.__name__, model.name),
+        name=deployment_name(model_role(model), model.name),
         max_ongoing_requests=engine.max_running + engine.max_waiting + SPARE,
         request_router_config=ROUTER,
         graceful_shutdown_timeout_s=DRAIN_S,
@@ -146,11 +146,6 @@ def bind_model(model: ModelSettings, sharing: int) -> Application:
         ray_actor_options=replica_options(num_cpus=1),
     )
     return _bind(deployment(served), *([model, sharing] if served is Model else [model]))
-
-
-def deployment_name(role: str, model: str) -> str:
-    """What Serve calls a model's deployment: other characters than letters, digits, ``._-`` go."""
-    return f"{role}-{re.sub(r'[^A-Za-z0-9._-]', '-', model)}"
 
 
 def _bind(deployment: Any, *args: Any) -> Application:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -34,6 +35,16 @@ def test_a_model_that_embeds_is_replaced_too() -> None:
         "name": "Model-old"
     }
     assert with_model(config, "org/New@main") == with_model(CONFIG, "org/New@main")
+
+
+def test_deployments_of_a_name_with_other_characters_are_found() -> None:
+    config = copy.deepcopy(CONFIG)
+    config["applications"][0]["args"]["models"][0]["name"] = "org/old"
+    config["applications"][0]["deployments"] = [{"name": "Model-org-old"}]
+    (application,) = with_model(config, "org/New@main")["applications"]
+    assert application["deployments"] == [{"name": "Model-new"}]
+    (application,) = with_task(config, "org/old", "embed")["applications"]
+    assert application["deployments"] == [{"name": "Embedder-org-old"}]
 
 
 def test_the_models_own_source_changes_nothing() -> None:

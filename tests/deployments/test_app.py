@@ -12,7 +12,7 @@ from ray.serve import Application
 from ray.serve._private.build_app import build_app
 
 from configs.settings import AppSettings
-from deployments.app import REPLICA_ENVIRONMENT, build, deployment_name
+from deployments.app import REPLICA_ENVIRONMENT, build
 
 ROOT = Path(__file__).parents[2]
 PRESETS = sorted(f"configs/presets/{path.name}" for path in ROOT.glob("configs/presets/*.yaml"))
@@ -91,10 +91,6 @@ def test_a_shipped_config_names_deployments_that_exist(file: str) -> None:
 def test_a_shipped_config_keeps_the_replicas_environment(file: str) -> None:
     for application in applications(file):
         assert application["runtime_env"]["env_vars"].items() >= REPLICA_ENVIRONMENT.items()
-
-
-def test_other_characters_than_serve_takes_are_replaced() -> None:
-    assert deployment_name("Model", "org/name:tag v1.0_x") == "Model-org-name-tag-v1.0_x"
 
 
 def test_what_is_loaded_within_seconds_shows_no_bar_in_a_replicas_log() -> None:

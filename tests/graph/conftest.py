@@ -12,8 +12,9 @@ import ray
 from ray import serve
 from ray.serve.schema import LoggingConfig
 
+from configs.deployments import deployment_name
 from configs.settings import AppSettings
-from deployments.app import build, deployment_name
+from deployments.app import build
 from deployments.cluster import free_ports, on_one_machine
 from deployments.remote import RemoteEngine
 from deployments.remote_embedder import RemoteEmbedder
