@@ -9,7 +9,7 @@ from deployments.openai.errors import ApiError, invalid
 
 
 def model_entry(name: str, created: int, max_context: int, task: str) -> dict[str, Any]:
-    """One model; ``created`` in seconds since 1970, ``max_context`` in tokens.
+    """One model; ``created`` in seconds since 1970, ``max_context`` in tokens, 0: not known yet.
 
     ``task`` is what it does, as the settings call it.
     """
@@ -18,7 +18,7 @@ def model_entry(name: str, created: int, max_context: int, task: str) -> dict[st
         "object": "model",
         "created": created,
         "owned_by": "stepserve",
-        "max_model_len": max_context,
+        "max_model_len": max_context or None,
         "task": task,
     }
 

@@ -66,7 +66,7 @@ ANSWERS: dict[str, Schema] = {
         object=constant("model"),
         created=COUNT,
         owned_by=STRING,
-        max_model_len=COUNT,
+        max_model_len=or_null(COUNT),
         task=one_of("generate", "embed"),
     ),
     "ModelList": fields(object=constant("list"), data=listed(ref("Model"))),
