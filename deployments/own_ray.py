@@ -2,7 +2,7 @@
 
 Ray's dashboard, which `serve status` asks, takes a fiftieth of a core and memory even when nobody
 looks: it is there only with `--dashboard`. Interrupted, or when its standard input ends, as it does
-with whoever started it, it lets running answers finish.
+with whoever started it, it lets running answers finish; before it serves, it ends at once.
 """
 
 from __future__ import annotations
@@ -14,23 +14,22 @@ import threading
 import time
 from typing import NoReturn
 
-import ray
-from ray import serve
-from ray.serve.schema import ApplicationStatus
-from ray.serve.scripts import cli
-
 NAMESPACE = "serve"  # where Serve's own commands look
 POLL_S = 0.2
 STDIN = 0
 
 
 def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # without a traceback
     parser = argparse.ArgumentParser(prog="python -m deployments.own_ray")
     parser.add_argument("config")
     parser.add_argument("--dashboard", action="store_true")
     arguments = parser.parse_args()
     watch = threading.Thread(target=_watch_input, args=[threading.get_ident()], daemon=True)
     watch.start()
+    import ray
+    from ray.serve.scripts import cli
+
     ray.init(address="local", namespace=NAMESPACE, include_dashboard=arguments.dashboard)
     signal.signal(signal.SIGINT, _drain)
     cli.main(["run", arguments.config])
@@ -47,6 +46,9 @@ def _drain(number: int, frame: object) -> NoReturn:
 
     An application that is deleted ends as its `graceful_shutdown_timeout_s` tell, proxies alive.
     """
+    from ray import serve
+    from ray.serve.schema import ApplicationStatus
+
     signal.signal(signal.SIGINT, signal.default_int_handler)
     serving = {
         name

@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 import yaml
 
+from configs.deployments import deployment_names
 from configs.overrides import ServeConfig, with_address, with_model, with_task
 from configs.settings import AppSettings, ModelSettings
 from deployments.keys import read_keys
@@ -26,6 +27,7 @@ from deployments.serve_run import ModelStates, ServeRun, reachable
 from models.recipe import made_to_embed
 from models.source import SourceError, resolve
 
+BUILDER = "deployments.app.build"
 QUESTION = "What is the capital of France?"
 
 
@@ -40,6 +42,7 @@ def main() -> int:
         require_files(config)
         _require_free(*address(config))
         config = fetched(config)
+        require_deployments(config)
     except (SourceError, OSError, ValueError, yaml.YAMLError) as error:
         print(error, file=sys.stderr)
         return 1
@@ -101,6 +104,20 @@ def fetched(config: ServeConfig) -> ServeConfig:
             if embeds and "task" not in model.model_fields_set:
                 config = with_task(config, model.name, "embed")
     return config
+
+
+def require_deployments(config: ServeConfig) -> None:
+    """Raises ``ValueError`` about a deployment that the graph of these settings does not have."""
+    application = config["applications"][0]
+    if application.get("import_path", "").replace(":", ".") != BUILDER:
+        return
+    known = deployment_names(_settings(config))
+    for deployment in application.get("deployments", []):
+        if (name := deployment.get("name")) not in known:
+            raise ValueError(
+                f"`deployments`: there is none named {name!r}; for these models they are called"
+                f" {', '.join(known)}"
+            )
 
 
 def address(config: ServeConfig) -> tuple[str, int]:

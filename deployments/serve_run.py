@@ -30,7 +30,8 @@ NOISE = re.compile(  # what Ray and Serve tell of every start and stop, in lines
     r"|Failed to get queue length from .* within 0\.1s"  # it asks again, and tells of that, too
 )
 FAILED = re.compile(
-    r"ServeController pid=.*(Failed to update the deployments|Deploying app '.*' failed)"
+    r"ServeController pid=.*(Failed to update the deployments|Deploying app '.*' failed"
+    r"| -- Traceback|applying config for application)"
 )
 
 ModelStates = Mapping[str, Mapping[str, Any]]  # what `GET /ready` tells of each model by its name

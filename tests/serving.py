@@ -24,7 +24,7 @@ START_S, STOP_S = 300, 60
 
 @dataclass(frozen=True)
 class Server:
-    """A server that is ready. `url` has no path; the OpenAI API is below `/v1`."""
+    """A server of ours. `url` has no path; the OpenAI API is below `/v1`."""
 
     port: int
     process: subprocess.Popen[bytes]
@@ -56,14 +56,21 @@ class Server:
 @contextmanager
 def serving(config: Path, *arguments: str, folder: Path = ROOT) -> Iterator[Server]:
     """Serves `config`, from `folder`, while the block runs. Fails if it does not start or stop."""
-    scratch = Path(tempfile.mkdtemp(prefix="serving-", dir="/tmp"))  # short: it holds sockets
-    server = _start(scratch, config, arguments, folder)
-    try:
+    with starting(config, *arguments, folder=folder) as server:
         _wait_until_ready(server)
         yield server
         if server.process.poll() is None:
             assert server.stop() == 0, server.log()
         assert left_after(server, 10) == [], "processes were left behind"
+
+
+@contextmanager
+def starting(config: Path, *arguments: str, folder: Path = ROOT) -> Iterator[Server]:
+    """The same from its first moment on. Whatever happens, nothing of it is left behind."""
+    scratch = Path(tempfile.mkdtemp(prefix="serving-", dir="/tmp"))  # short: it holds sockets
+    server = _start(scratch, config, arguments, folder)
+    try:
+        yield server
     finally:
         _end(server)
         shutil.rmtree(scratch, ignore_errors=True)

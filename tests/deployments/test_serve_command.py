@@ -18,7 +18,7 @@ from configs.settings import AppSettings
 from deployments.cluster import free_ports
 from deployments.own_folder import own_folder
 from deployments.serve_command import address, effective_config, fetched, welcome
-from tests.serving import ROOT, Server, left_after, serving
+from tests.serving import ROOT, Server, left_after, serving, starting
 
 MOCK = ROOT / "configs" / "presets" / "mock.yaml"
 
@@ -123,6 +123,41 @@ def test_a_model_that_does_not_load_ends_it_with_the_reason(tmp_path: Path) -> N
     assert done.stderr == "it cannot be served; the reason is above\n"
 
 
+def test_a_deployment_that_no_model_has_is_told_before_anything_starts(tmp_path: Path) -> None:
+    done = run_renamed(tmp_path, "deployments.app:build")
+    assert done.returncode == 1
+    known = "Ingress, Responses, Tokenizer-mock, Model-mock"
+    assert done.stderr == (
+        "`deployments`: there is none named 'Model-other'; for these models they are called"
+        f" {known}\n"
+    )
+
+
+@pytest.mark.slow
+def test_what_serve_refuses_only_once_it_has_begun_ends_it(tmp_path: Path) -> None:
+    done = run_renamed(tmp_path, "tests.deployments.test_app:build")  # a builder of one's own
+    assert done.returncode == 1
+    assert "Deployment 'Model-other' does not exist" in done.stdout
+    assert done.stderr == "it cannot be served; the reason is above\n"
+
+
+def run_renamed(folder: Path, builder: str) -> subprocess.CompletedProcess[str]:
+    text = MOCK.read_text().replace("Model-mock", "Model-other")
+    config = yaml.safe_load(text.replace("deployments.app:build", builder))
+    (folder / "renamed.yaml").write_text(yaml.safe_dump(config))
+    port = str(free_ports(1)[0])
+    return run_command("--config", str(folder / "renamed.yaml"), "--port", port)
+
+
+@pytest.mark.slow
+def test_told_to_stop_while_ray_starts_it_ends_in_silence() -> None:
+    with starting(MOCK) as server:
+        wait_for(lambda: any(map(is_gcs, server.processes())))
+        assert server.stop(signal.SIGINT) == 0
+        assert server.log() == "stopping: running answers may finish; once more to stop at once\n"
+        assert left_after(server, 10) == []
+
+
 @pytest.mark.slow
 def test_two_servers_run_side_by_side() -> None:
     body = {"model": "mock", "prompt": "x", "max_tokens": 1}
@@ -209,6 +244,10 @@ def test_told_to_stop_while_it_fetches_it_leaves_nothing_half_done(tmp_path: Pat
         process.terminate()
         assert process.wait(20) == 128 + signal.SIGTERM
     assert list(tmp_path.rglob(".fetching-*")) == []
+
+
+def is_gcs(pid: int) -> bool:
+    return b"/gcs_server\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 def is_haproxy(pid: int) -> bool:
