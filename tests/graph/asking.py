@@ -84,3 +84,14 @@ async def until_well(engine: RemoteEngine, prompt: str) -> list[Event]:
         except EngineError:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.2)
+
+
+async def until_replaced(engine: Replicas) -> None:
+    """Waits until there are replicas, and nothing is wrong with any."""
+    deadline = time.monotonic() + 90
+    while True:
+        states = await engine.ask_replicas("describe", timeout_s=PATIENCE_S)
+        if states and all(state and not state["problem"] for state in states):
+            return
+        assert time.monotonic() < deadline, states
+        await asyncio.sleep(0.5)

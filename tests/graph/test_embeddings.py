@@ -13,7 +13,7 @@ from deployments.remote_embedder import RemoteEmbedder
 from models.embedding import EmbedRequest, InputTooLong
 from models.errors import EngineError, Failed, Invalid
 from models.request import TextPrompt
-from tests.graph.asking import PATIENCE_S, measured
+from tests.graph.asking import PATIENCE_S, measured, until_replaced
 from tests.graph.conftest import RunningGraph
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
@@ -76,13 +76,7 @@ async def test_a_failed_batch_is_told_and_the_replica_is_replaced(graph: Running
     embedder = graph.embedder("vectors")
     with pytest.raises(Failed, match="this token is cursed"):
         await embedder.embed(ask("!"))
-    deadline = time.monotonic() + 90
-    while True:
-        states = await embedder.ask_replicas("describe", timeout_s=PATIENCE_S)
-        if states and all(state and not state["problem"] for state in states):
-            break
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.5)
+    await until_replaced(embedder)
     for _ in range(20):
         try:
             assert await vectors(embedder, "a") == [(1, 0, 0, 0)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import time
 from contextlib import aclosing
 
 import httpx
@@ -19,6 +18,7 @@ from tests.graph.asking import (
     drain,
     events_of,
     text_of,
+    until_replaced,
     until_well,
 )
 from tests.graph.conftest import RunningGraph
@@ -82,11 +82,5 @@ async def test_a_failed_step_is_told_and_the_replica_is_replaced(graph: RunningG
         await events_of(engine, ask("B"))
     states = await engine.ask_replicas("describe", timeout_s=PATIENCE_S)
     assert "a step failed" in states[0]["problem"]
-    deadline = time.monotonic() + 90
-    while any(
-        state is None or state["problem"]
-        for state in await engine.ask_replicas("describe", timeout_s=PATIENCE_S) or [None]
-    ):
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.5)
+    await until_replaced(engine)
     assert text_of(await until_well(engine, "well")) == answer_to("well", 8)
