@@ -37,7 +37,7 @@ class ReplicaLost(Failed):
     def __init__(self) -> None:
         super().__init__("The replica that served this request was lost. Please try again.")
 
-    def __reduce__(self) -> tuple[type[ReplicaLost], tuple[()]]:  # type: ignore[override]
+    def __reduce__(self) -> tuple[type[ReplicaLost], tuple[()]]:
         return ReplicaLost, ()
 
 

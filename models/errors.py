@@ -65,9 +65,6 @@ class TimedOut(EngineError):
 class Failed(EngineError):
     """The engine or the model failed; the message keeps the cause's own words."""
 
-    def __reduce__(self) -> tuple[type[Failed], tuple[str]]:
-        return Failed, (self.message,)
-
 
 class Closed(Failed):
     """The engine was closed, before it took the request or meanwhile."""
@@ -75,5 +72,5 @@ class Closed(Failed):
     def __init__(self) -> None:
         super().__init__("The engine was closed.")
 
-    def __reduce__(self) -> tuple[type[Closed], tuple[()]]:  # type: ignore[override]
+    def __reduce__(self) -> tuple[type[Closed], tuple[()]]:
         return Closed, ()
