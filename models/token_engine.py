@@ -144,7 +144,8 @@ class TokenEngine:
         if len(request.token_ids) >= self.max_context:
             raise TooLong(len(request.token_ids), self.max_context)
         self._check_known(request.token_ids, "prompt")
-        self._check_known(request.sampling.allowed_token_ids or (0,), "allowed_token_ids")
+        self._check_known(request.sampling.allowed_token_ids or (), "allowed_token_ids")
+        self._check_known(request.sampling.logit_bias, "logit_bias")
         if request.n > self.admission.max_running + self.admission.max_waiting:
             raise Invalid(f"n={request.n} is more than this server can ever take.", "n")
 
@@ -163,9 +164,9 @@ class TokenEngine:
         self.observe()
         return answer
 
-    def _check_known(self, token_ids: tuple[int, ...], param: str) -> None:
+    def _check_known(self, token_ids: abc.Iterable[int], param: str) -> None:
         vocabulary = self.stepper.model.capacity.vocab_size
-        if (largest := max(token_ids)) >= vocabulary:
+        if (largest := max(token_ids, default=0)) >= vocabulary:
             message = f"Token id {largest} is outside the model's {vocabulary} tokens."
             raise Invalid(message, param)
 

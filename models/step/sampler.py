@@ -97,11 +97,8 @@ class Sampler:
         wish = chunk.sequence.sampling
         known = self._biases.get(chunk.slot)
         if known is None or known.wish is not wish:
-            biases = {t: b for t, b in wish.logit_bias.items() if t < self._vocab_size}
-            tokens, values = (
-                self._tensor([*biases]),
-                self._tensor([*biases.values()], torch.float32),
-            )
+            tokens = self._tensor([*wish.logit_bias])
+            values = self._tensor([*wish.logit_bias.values()], torch.float32)
             known = self._biases[chunk.slot] = Biases(wish, tokens, values)
         return known
 
@@ -122,8 +119,7 @@ class Sampler:
                 continue
             self._allowed.pop(chunk.slot, None)
             if (allowed := chunk.sequence.sampling.allowed_token_ids) is not None:
-                known = [token for token in dict.fromkeys(allowed) if token < self._vocab_size]
-                self._allowed[chunk.slot] = self._tensor(known)
+                self._allowed[chunk.slot] = self._tensor([*dict.fromkeys(allowed)])
 
     def _allow(self, logits: Tensor, chunks: abc.Sequence[Chunk]) -> None:
         for row, chunk in enumerate(chunks):

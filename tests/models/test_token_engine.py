@@ -495,10 +495,13 @@ async def test_the_lower_priority_goes_first() -> None:
     assert order == [0, -3, 1, 2, 5]
 
 
-async def test_allowed_tokens_that_the_model_does_not_have_are_refused() -> None:
+@pytest.mark.parametrize("wish", [{"allowed_token_ids": (1, 98)}, {"logit_bias": {1: 2, 98: 2}}])
+async def test_wishes_for_tokens_that_the_model_does_not_have_are_refused(
+    wish: dict[str, Any],
+) -> None:
     request = ask([1], 2)
-    sampling = replace(request.sampling, allowed_token_ids=(1, 5000))
+    sampling = replace(request.sampling, **wish)
     async with serving(recall_model()) as engine:
-        with pytest.raises(Invalid, match="5000") as refused:
+        with pytest.raises(Invalid, match="98 is outside the model's 98 tokens") as refused:
             await collect(engine, replace(request, sampling=sampling))
-    assert refused.value.param == "allowed_token_ids"
+    assert [refused.value.param] == [*wish]
