@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
@@ -17,6 +18,7 @@ from deployments.openai.errors import ApiError, invalid, kind
 logger = logging.getLogger("stepserve")
 
 MOST_NESTED = 100
+SHOWN = 40  # characters of a wrong number in a message
 
 
 async def read_logged_json(request: Request, settings: AppSettings) -> dict[str, Any]:
@@ -53,7 +55,7 @@ def parse_json(body: bytes) -> dict[str, Any]:
     """An object of valid Unicode, without NaN or infinities; else raises ``ApiError``."""
     try:
         text = body.decode("utf-8-sig")
-        value = json.loads(text, parse_constant=_refuse_constant)
+        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
         _check_surrogates(text, value)
         _check_depth(value)
     except (ValueError, RecursionError) as error:
@@ -86,6 +88,14 @@ def _inner(value: Any) -> Iterable[Any]:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    """What is infinite when read could not be written as JSON again."""
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"the number {text[:SHOWN]} is too large")
+    return value
 
 
 def _too_slow(timeout_s: float) -> ApiError:

@@ -66,7 +66,8 @@ def _named_schema(fields: Mapping[str, Any], param: str) -> Grammar:
 
 
 def _structured_outputs(value: Any, param: str) -> Grammar | None:
-    given = {key: one for key, one in _object(value, param).items() if one not in (None, False)}
+    asked = _object(value, param)
+    given = {key: one for key, one in asked.items() if one is not None and one is not False}
     given.pop("disable_fallback", None)  # there is nothing to fall back to
     for key in given:
         if key in ("structural_tag", "whitespace_pattern") or key.startswith("disable_"):
@@ -94,11 +95,13 @@ def _regex(value: Any, param: str) -> Grammar:
     return Grammar("regex", _text(value, param), param)
 
 
-def _choice(value: Any, param: str) -> Grammar | None:
+def _choice(value: Any, param: str) -> Grammar:
     checked(list, "an array of strings", value, param)
+    if not value:
+        raise invalid(f"'{param}' must hold at least one string.", param, "empty_array")
     for i, one in enumerate(value):
         _text(one, f"{param}[{i}]")
-    return Grammar("choice", json.dumps(value), param) if value else None
+    return Grammar("choice", json.dumps(value), param)
 
 
 def _grammar(value: Any, param: str) -> Grammar:

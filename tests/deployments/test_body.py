@@ -22,6 +22,8 @@ from tests.deployments.serving import CHAT, chat, client, make_app
         b"[" * 100_000,
         b'{"a": NaN}',
         b'{"a": Infinity}',
+        b'{"a": 1e999}',
+        b'{"a": [-1e999]}',
         b'{"a": "\\ud800"}',
         b'{"a": "\\uDFFF"}',
         b'{"\\ud800": 1}',
@@ -43,6 +45,7 @@ def test_what_is_not_an_object_of_json_is_refused(body: bytes) -> None:
 
 def test_valid_bodies() -> None:
     assert parse_json(b'\xef\xbb\xbf{"a": "\xc3\xa9"}') == {"a": "é"}
+    assert parse_json(b'{"a": 1e308, "b": 1e-999}') == {"a": 1e308, "b": 0.0}
     assert parse_json(b'{"a": "\\ud83d\\ude00"}') == {"a": "😀"}
 
 
