@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from types import TracebackType
 
@@ -10,6 +11,8 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Send
 
 from deployments.openai import sse
+from deployments.openai.errors import ApiError
+from models.errors import EngineError
 
 
 class EventStream:
@@ -20,10 +23,10 @@ class EventStream:
     """
 
     def __init__(self, send: Send, alive_s: float | None) -> None:
-        self.begun = False  # from then on an error can only be told within the stream
         self._send = send
         self._alive_s = alive_s
-        self._beginning = asyncio.Lock()
+        self._begun = False
+        self._beginning = asyncio.Lock()  # held while the head goes out
         self._loop = asyncio.get_running_loop()
         self._wrote = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
@@ -42,15 +45,29 @@ class EventStream:
     ) -> None:
         self._stop_signs()
 
+    async def carry(
+        self, telling: Awaitable[None], failed: Callable[[ApiError | EngineError], bytes]
+    ) -> None:
+        """Awaits ``telling``, which writes the answer, and ends the stream.
+
+        Raises what that raises before anything was written; later ``failed`` makes the last event.
+        """
+        try:
+            await telling
+        except (ApiError, EngineError) as error:
+            if not self._begun:
+                raise
+            await self.write(failed(error))
+        await self._end()
+
     async def write(self, data: bytes) -> None:
         """Whole events."""
         self._wrote = self._loop.time()
-        if not self.begun:
+        if not self._begun or self._beginning.locked():
             await self._begin()
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
 
-    async def end(self) -> None:
-        """Nothing may be written after it."""
+    async def _end(self) -> None:
         self._stop_signs()
         if self._sign is not None:
             await asyncio.wait([self._sign])
@@ -58,10 +75,10 @@ class EventStream:
 
     async def _begin(self) -> None:
         async with self._beginning:
-            if not self.begun:
+            if not self._begun:
+                self._begun = True
                 start = {"type": "http.response.start", "status": 200}
                 await self._send({**start, "headers": list(sse.HEADERS)})
-                self.begun = True
 
     def _stop_signs(self) -> None:
         for later in (self._timer, self._sign):

@@ -92,17 +92,7 @@ class StreamedAnswer:
 
     async def run(self, events: AsyncGenerator[Numbered, None]) -> None:
         """Raises ``ApiError`` or ``EngineError`` before the stream has begun, never after."""
-        try:
-            await self._write_all(events)
-        except EngineError as error:
-            if not self._stream.begun:
-                raise
-            await self._write_error(engine_error(error, self._form.prompt_param))
-        except ApiError as error:
-            if not self._stream.begun:
-                raise
-            await self._write_error(error)
-        await self._stream.end()
+        await self._stream.carry(self._write_all(events), self._failed)
 
     async def _write_all(self, events: AsyncGenerator[Numbered, None]) -> None:
         async for position, event in events:
@@ -131,6 +121,8 @@ class StreamedAnswer:
         if data:
             await self._stream.write(data)
 
-    async def _write_error(self, error: ApiError) -> None:
+    def _failed(self, error: ApiError | EngineError) -> bytes:
+        if isinstance(error, EngineError):
+            error = engine_error(error, self._form.prompt_param)
         self._access.fail(error)
-        await self._write(sse.error_event(error))
+        return sse.error_event(error)

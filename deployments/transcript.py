@@ -125,17 +125,7 @@ class _Stream:
 
     async def run(self, events: AsyncGenerator[Numbered, None]) -> None:
         """Raises ``ApiError`` or ``EngineError`` before the stream has begun, never after."""
-        try:
-            await self._tell_all(events)
-        except EngineError as error:
-            if not self._stream.begun:
-                raise
-            await self._fail(self._transcript.error(error))
-        except ApiError as error:
-            if not self._stream.begun:
-                raise
-            await self._fail(error)
-        await self._stream.end()
+        await self._stream.carry(self._tell_all(events), self._failed)
 
     async def _tell_all(self, events: AsyncGenerator[Numbered, None]) -> None:
         async for _, event in events:
@@ -148,11 +138,16 @@ class _Stream:
         self._progress.note(0, event)
         await self._write(self._transcript.tell(event))
 
-    async def _fail(self, error: ApiError) -> None:
+    def _failed(self, error: ApiError | EngineError) -> bytes:
+        if isinstance(error, EngineError):
+            error = self._transcript.error(error)
         self._access.fail(error)
-        await self._write(self._transcript.fail(error))
+        return _bytes(self._transcript.fail(error))
 
     async def _write(self, told: Sequence[Told]) -> None:
         if told:
-            body = b"".join(sse.named_event(name, data) for name, data in told)
-            await self._stream.write(body)
+            await self._stream.write(_bytes(told))
+
+
+def _bytes(told: Sequence[Told]) -> bytes:
+    return b"".join(sse.named_event(name, data) for name, data in told)

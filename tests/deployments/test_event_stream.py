@@ -89,8 +89,7 @@ async def test_the_head_goes_out_once() -> None:
 
     with EventStream(send, ALIVE_S) as stream:
         await asyncio.sleep(1.5 * ALIVE_S)  # the sign has begun to go out
-        await stream.write(b"data: a\n\n")
-        await stream.end()
+        await stream.carry(stream.write(b"data: a\n\n"), lambda error: b"")
     assert [message["type"] for message in sent].count("http.response.start") == 1
     assert sent[0]["type"] == "http.response.start"
     assert sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
