@@ -12,10 +12,10 @@ from deployments.openai import sse
 from deployments.openai.best import best
 from deployments.openai.call import Call
 from deployments.openai.errors import ApiError, engine_error
-from deployments.openai.form import Choice, Form, Part, Totals
+from deployments.openai.form import Choice, Form, Totals
 from deployments.streams import Numbered
 from models.errors import EngineError, Failed
-from models.events import Event, Finished, FinishReason, Reasoning, Started, Text, ToolCall
+from models.events import Event, Finished, FinishReason, Part, Reasoning, Started, Text, ToolCall
 
 ANSWERED = (FinishReason.STOP, FinishReason.LENGTH, FinishReason.TOOL_CALLS)
 

@@ -9,6 +9,7 @@ from models.events import (
     Event,
     Finished,
     FinishReason,
+    Part,
     Reasoning,
     Started,
     Text,
@@ -21,8 +22,6 @@ from models.logprobs import token_logprobs
 from models.request import GenerateRequest, TextPrompt
 from models.text.pipeline import Encoded, TextPipeline
 from models.token_engine import Admitted, TokenRequest, Tokens
-
-Part = Reasoning | Text | ToolCall
 
 # How an answer ends that was asked for a call of one certain function, as OpenAI has it.
 NAMED_CALL = FinishReason.STOP

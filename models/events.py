@@ -133,4 +133,5 @@ class Finished:
     token_ids: tuple[int, ...] = ()
 
 
-Event = Started | Reasoning | Text | ToolCall | Finished
+Part = Reasoning | Text | ToolCall  # of what a choice says
+Event = Started | Part | Finished

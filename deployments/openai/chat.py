@@ -11,13 +11,13 @@ from pydantic import Field
 from deployments.openai import logprobs
 from deployments.openai.call import Call, Count, GenerationBody, make_call, validated
 from deployments.openai.errors import invalid
-from deployments.openai.form import NO_LOGPROBS, Choice, Chunks, Heading, Part, Shown, Totals
+from deployments.openai.form import NO_LOGPROBS, Choice, Chunks, Heading, Shown, Totals
 from deployments.openai.messages import parse_messages
 from deployments.openai.parameters import CHAT_NEUTRAL, check_extras
 from deployments.openai.sse import dumps, quote
 from deployments.openai.structured import take_grammar
 from deployments.openai.tools import Offer, parse_offer
-from models.events import Finished, Reasoning, Started, Text, TokenLogprob, ToolCall
+from models.events import Finished, Part, Reasoning, Started, Text, TokenLogprob, ToolCall
 from models.request import MAX_LOGPROBS, ChatPrompt
 
 OPENING = '"delta":{"role":"assistant","content":"","refusal":null},"logprobs":null,'

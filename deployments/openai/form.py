@@ -8,9 +8,8 @@ from typing import Any, Protocol
 
 from deployments.openai import logprobs
 from deployments.openai.sse import dumps
-from models.events import Finished, Reasoning, Started, Text, TokenLogprob, ToolCall
+from models.events import Finished, Part, Reasoning, Started, Text, TokenLogprob, ToolCall
 
-Part = Reasoning | Text | ToolCall
 NO_LOGPROBS = '"logprobs":null'  # of a chunk that tells nothing beside its text
 
 

@@ -10,7 +10,7 @@ import re
 import uuid
 from collections.abc import Iterator
 
-from models.events import Reasoning, Text, ToolCall
+from models.events import Part, Reasoning, Text, ToolCall
 from models.text.stop import StopMatcher
 from models.text.tools.calls import Functions
 
@@ -42,7 +42,7 @@ class HarmonyParser:
         self._called = False  # the message is a call
         self._matcher = StopMatcher(MARKERS)
 
-    def push(self, text: str) -> Iterator[Reasoning | Text | ToolCall]:
+    def push(self, text: str) -> Iterator[Part]:
         """What is certain now."""
         while not self.ended:
             yield from self._text(self._matcher.push(text))
@@ -52,13 +52,13 @@ class HarmonyParser:
             self._matcher = StopMatcher(MARKERS)
             yield from self._mark(marker)
 
-    def flush(self) -> Iterator[Reasoning | Text | ToolCall]:
+    def flush(self) -> Iterator[Part]:
         """The rest, as the text ends here; a header without its message is content."""
         rest = (self._header or "") + self._take_opening() + self._matcher.flush()
         self._header = None
         yield from self._say(rest)
 
-    def _text(self, text: str) -> Iterator[Reasoning | Text | ToolCall]:
+    def _text(self, text: str) -> Iterator[Part]:
         if self._opening is not None:
             text = self._take_opening() + text
             if _may_open(text):
@@ -70,7 +70,7 @@ class HarmonyParser:
         opening, self._opening = self._opening or "", None
         return opening
 
-    def _say(self, text: str) -> Iterator[Reasoning | Text | ToolCall]:
+    def _say(self, text: str) -> Iterator[Part]:
         if not text:
             return
         if self._header is not None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from models.events import Reasoning, Text, ToolCall
+from models.events import Part, Reasoning, Text
 from models.request import ChatPrompt, GenerateRequest, Grammar
 from models.text import harmony
 from models.text import reasoning as reasons
@@ -17,8 +17,6 @@ from models.text.tools.calls import Functions
 from models.text.tools.formats import ToolFormat
 from models.text.tools.grammar import JSON_KINDS, SpecialId, whole_grammar
 from models.text.tools.parser import ToolParser
-
-Part = Reasoning | Text | ToolCall
 
 
 class AnswerParser(Protocol):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from models.events import Reasoning, Text, ToolCall
-from models.text.parsing import AnswerParser, Part, ReasonedParser
+from models.events import Part, Reasoning, Text, ToolCall
+from models.text.parsing import AnswerParser, ReasonedParser
 from models.text.tools.formats import FORMATS
 from models.text.tools.parser import ToolParser
 
