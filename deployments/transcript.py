@@ -17,13 +17,13 @@ from deployments.event_stream import EventStream
 from deployments.openai import sse
 from deployments.openai.call import Call
 from deployments.openai.errors import ApiError
+from deployments.openai.sse import Told
 from deployments.reply import Progress
 from deployments.streams import Numbered, generate
 from models.engine import LlmEngine
 from models.errors import EngineError, TooLong
 from models.events import Event
 
-Told = tuple[str, Mapping[str, Any]]  # an event's name and its data
 Keep = Callable[[], Awaitable[None]]
 Shorten = Callable[[TooLong], Call | None]
 

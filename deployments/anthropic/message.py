@@ -7,10 +7,9 @@ from typing import Any
 
 from deployments.anthropic.errors import error_body, message_error
 from deployments.openai.errors import ApiError
+from deployments.openai.sse import Told
 from models.errors import EngineError
 from models.events import Event, Finished, FinishReason, Reasoning, Started, Text, ToolCall, Usage
-
-Told = tuple[str, dict[str, Any]]  # an event's name and its data
 
 
 class MessageTranscript:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from json.encoder import encode_basestring
 from typing import Any
 
 from deployments.openai.errors import ApiError
 
+Told = tuple[str, Mapping[str, Any]]  # an event's name and its data
 DONE = b"data: [DONE]\n\n"
 COMMENT = b": alive\n\n"
 HEADERS = (

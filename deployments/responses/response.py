@@ -9,6 +9,7 @@ from typing import Any
 
 from deployments.openai.errors import ApiError, engine_error
 from deployments.openai.logprobs import of_response
+from deployments.openai.sse import Told
 from deployments.responses.output import Call, Growing, Item, Message, Thought
 from deployments.responses.request import ResponseCall
 from models.errors import EngineError
@@ -23,7 +24,6 @@ from models.events import (
     ToolCall,
 )
 
-Told = tuple[str, dict[str, Any]]  # an event's name and its data
 # The schema's own codes for what went wrong; all others are the server's errors.
 CODES = {400: "invalid_prompt", 429: "rate_limit_exceeded", 503: "rate_limit_exceeded"}
 
