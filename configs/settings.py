@@ -4,7 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-# What a model from a source is loaded with; a model of one's own decides these for itself.
+# Settings by their names, for the checks below. How a model from a source is loaded, and what
+# vectors it makes: a model of one's own decides these for itself.
 LOADING = {
     "device",
     "dtype",
@@ -18,7 +19,8 @@ LOADING = {
     "speculative_tokens",
     "speculative_ngram",
 }
-# What only the generation of text needs.
+POOLING = {"pooling", "normalize"}
+# What only the generation of text needs: of its engine, and of the model itself.
 GENERATING = {
     "kernels",
     "cuda_graphs",
@@ -171,22 +173,11 @@ class ModelSettings(Settings):
     def _only_what_its_task_needs(self) -> "ModelSettings":
         if self.task == "generate" and "embed" in self.model_fields_set:
             raise ValueError("`embed` is for a model whose `task` is `embed`")
-        if self.task == "embed" and (idle := GENERATING & self.engine.model_fields_set):
-            raise ValueError(
-                f"{', '.join(f'`engine.{name}`' for name in sorted(idle))}: of no use to a model"
-                " that embeds"
-            )
-        if self.task == "embed" and self.engine.dtype == "int8":
-            raise ValueError("`engine.dtype`: `int8` is for a model that generates")
-        if self.task == "embed" and (idle := CONVERSING & self.model_fields_set):
-            raise ValueError(
-                f"{', '.join(f'`{name}`' for name in sorted(idle))}: of no use to a model"
-                " that embeds"
-            )
-        if self.factory and (idle := {"pooling", "normalize"} & self.embed.model_fields_set):
-            raise ValueError(
-                f"{', '.join(f'`embed.{name}`' for name in sorted(idle))}: a `factory` decides"
-            )
+        if self.task == "embed":
+            _refuse(GENERATING, self.engine, "engine.", "of no use to a model that embeds")
+            _refuse(CONVERSING, self, "", "of no use to a model that embeds")
+            if self.engine.dtype == "int8":
+                raise ValueError("`engine.dtype`: `int8` is for a model that generates")
         return self
 
     @model_validator(mode="after")
@@ -195,10 +186,9 @@ class ModelSettings(Settings):
             raise ValueError("give either `source` or `factory`")
         if self.source and self.factory_args:
             raise ValueError("`factory_args` are for a `factory`")
-        if self.factory and (idle := LOADING & self.engine.model_fields_set):
-            raise ValueError(
-                f"{', '.join(f'`engine.{name}`' for name in sorted(idle))}: a `factory` decides"
-            )
+        if self.factory:
+            _refuse(LOADING, self.engine, "engine.", "a `factory` decides")
+            _refuse(POOLING, self.embed, "embed.", "a `factory` decides")
         return self
 
 
@@ -247,3 +237,9 @@ class AppSettings(Settings):
         if len(set(names)) != len(names):
             raise ValueError("two models have the same name")
         return self
+
+
+def _refuse(names: set[str], settings: Settings, prefix: str, why: str) -> None:
+    """Raises ValueError if any setting of these names was given."""
+    if given := sorted(names & settings.model_fields_set):
+        raise ValueError(f"{', '.join(f'`{prefix}{name}`' for name in given)}: {why}")

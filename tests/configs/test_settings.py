@@ -1,11 +1,23 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from configs.settings import AppSettings, EngineSettings, ModelSettings, Settings
+from configs.overrides import OWN
+from configs.settings import (
+    CONVERSING,
+    GENERATING,
+    LOADING,
+    POOLING,
+    AppSettings,
+    EmbedSettings,
+    EngineSettings,
+    ModelSettings,
+    Settings,
+)
 from configs.table import SECTIONS
 
 MODEL = {"name": "m", "source": "org/m"}
@@ -75,14 +87,42 @@ def test_a_model_has_one_origin(origin: dict[str, str]) -> None:
         ({"task": "embed", "chat_template": "t.jinja"}, "`chat_template`: of no use"),
         ({"task": "embed", "reasoning": "think"}, "`reasoning`: of no use"),
         (
-            {"task": "embed", "source": None, "factory": "a:b", "embed": {"normalize": True}},
-            "`embed.normalize`: a `factory` decides",
+            {"task": "embed", "tool_format": "json", "reasoning": "think"},
+            "`reasoning`, `tool_format`: of no use",
         ),
     ],
 )
 def test_what_a_models_task_has_no_use_for_is_refused(values: dict[str, Any], named: str) -> None:
     (problem,) = problems(ModelSettings, MODEL | values)
     assert named in problem[1]
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"engine": {"threads": 1, "dtype": "auto"}}, "`engine.dtype`, `engine.threads`: a"),
+        ({"task": "embed", "embed": {"normalize": True}}, "`embed.normalize`: a `factory` decides"),
+    ],
+)
+def test_what_a_factory_decides_is_refused(values: dict[str, Any], named: str) -> None:
+    (problem,) = problems(ModelSettings, {"name": "m", "factory": "a:b"} | values)
+    assert named in problem[1]
+
+
+@pytest.mark.parametrize(
+    ("names", "settings"),
+    [
+        (LOADING, EngineSettings),
+        (GENERATING, EngineSettings),
+        (POOLING, EmbedSettings),
+        (CONVERSING, ModelSettings),
+        (OWN, ModelSettings),
+    ],
+)
+def test_settings_that_are_named_elsewhere_exist(
+    names: Iterable[str], settings: type[Settings]
+) -> None:
+    assert {*names} <= {*settings.model_fields}
 
 
 def test_names_are_distinct() -> None:
