@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from models.text.config_file import read_config
+
 POOLINGS = {"cls": "cls", "mean": "mean", "max": "max", "lasttoken": "last"}
 OLD_FLAGS = {  # from before there was `pooling_mode`
     "pooling_mode_cls_token": "cls",
@@ -41,7 +43,7 @@ def made_to_embed(folder: Path) -> bool:
     """Whether a folder holds an embedding model, and not one that generates text."""
     if (folder / "modules.json").is_file():
         return True
-    architectures = _read(folder / "config.json").get("architectures") or []
+    architectures = read_config(folder / "config.json").get("architectures") or []
     return bool(architectures) and not any(name.endswith(GENERATES) for name in architectures)
 
 
@@ -52,16 +54,16 @@ def read_recipe(folder: Path) -> Recipe:
     """
     if not (folder / "modules.json").is_file():
         return Recipe(_usual_pooling(folder), True, most_tokens=_tokenizer_limit(folder))
-    _check_prompts(_read(folder / "config_sentence_transformers.json"))
+    _check_prompts(read_config(folder / "config_sentence_transformers.json"))
     modules = [(one["type"].rpartition(".")[2], one["path"]) for one in _list(folder)]
     kinds = [kind for kind, _ in modules]
     if not _ORDER.fullmatch(" ".join(kinds)) or modules[0][1]:
         raise ValueError(f"modules.json: {', '.join(kinds)} are not supported together")
     return Recipe(
-        _pooling(_read(folder / modules[1][1] / "config.json")),
+        _pooling(read_config(folder / modules[1][1] / "config.json")),
         kinds[-1] == "Normalize",
         tuple(folder / path for kind, path in modules if kind == "Dense"),
-        _read(folder / "sentence_bert_config.json").get("max_seq_length"),
+        read_config(folder / "sentence_bert_config.json").get("max_seq_length"),
         _tokenizer_limit(folder),
     )
 
@@ -76,7 +78,7 @@ def _pooling(config: dict[str, Any]) -> str:
 
 
 def _usual_pooling(folder: Path) -> str:
-    architectures = _read(folder / "config.json").get("architectures") or []
+    architectures = read_config(folder / "config.json").get("architectures") or []
     return "last" if any(name.endswith(GENERATES) for name in architectures) else "mean"
 
 
@@ -87,17 +89,10 @@ def _check_prompts(config: dict[str, Any]) -> None:
 
 
 def _tokenizer_limit(folder: Path) -> int | None:
-    limit = _read(folder / "tokenizer_config.json").get("model_max_length")
+    limit = read_config(folder / "tokenizer_config.json").get("model_max_length")
     return limit if isinstance(limit, int) and 0 < limit < 10**9 else None
 
 
 def _list(folder: Path) -> list[dict[str, Any]]:
     modules: list[dict[str, Any]] = json.loads((folder / "modules.json").read_text())
     return sorted(modules, key=lambda module: int(module["idx"]))
-
-
-def _read(file: Path) -> dict[str, Any]:
-    if not file.is_file():
-        return {}
-    content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return content

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +20,7 @@ from models.request import (
 )
 from models.text.alignment import Alignment
 from models.text.byte_tokenizer import BOS, CHAT_TEMPLATE, END, byte_tokenizer
+from models.text.config_file import read_config
 from models.text.detokenizer import TextDecoder
 from models.text.incremental import Detokenizer, IncrementalText
 from models.text.infill import find_infill
@@ -110,13 +110,15 @@ class TextPipeline:
 
         ``reasoning`` and ``tool_format`` name formats, ``auto`` the template's own.
         """
-        config = _read(folder / "tokenizer_config.json")
-        model, generation = _read(folder / "config.json"), _read(folder / "generation_config.json")
+        config = read_config(folder / "tokenizer_config.json")
+        model = read_config(folder / "config.json")
+        generation = read_config(folder / "generation_config.json")
+        tokens = read_config(folder / "special_tokens_map.json") | config
         return cls(
             Tokenizer.from_file(str(folder / "tokenizer.json")),
             reasoning=reasoning,
             tool_format=tool_format,
-            special_tokens=_special_tokens(_read(folder / "special_tokens_map.json") | config),
+            special_tokens=_special_tokens(tokens),
             eos_token_ids=[*_eos_ids(model), *_eos_ids(generation)],
             chat_template=_override(chat_template) or find_template(folder, config),
             vocab_size=model.get("vocab_size") or model.get("text_config", {}).get("vocab_size"),
@@ -340,13 +342,6 @@ def _offsets(text: IncrementalText, token_ids: Iterable[int]) -> tuple[str, list
         offsets.append(len(made))
         made += text.push(token_id)
     return made, offsets
-
-
-def _read(file: Path) -> dict[str, Any]:
-    if not file.is_file():
-        return {}
-    content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return content
 
 
 def _eos_ids(config: Mapping[str, Any]) -> list[int]:
