@@ -23,6 +23,7 @@ from models.source import resolve
 from models.step.model import StepModel
 from models.step_loop import StepLoop
 from models.stepper import Stepper
+from models.text.loading import byte_pipeline, load_pipeline
 from models.text.pipeline import TextPipeline
 from models.token_engine import Steps, TokenEngine
 
@@ -111,12 +112,12 @@ def build_text(settings: ModelSettings) -> TextPipeline:
     """The text half of a model, without torch."""
     source = settings.tokenizer or settings.source or "bytes"
     if source == "bytes":
-        return TextPipeline.bytes(
+        return byte_pipeline(
             settings.chat_template,
             reasoning=settings.reasoning,
             tool_format=settings.tool_format,
         )
-    return TextPipeline.load(
+    return load_pipeline(
         resolve(source, weights=False),
         settings.chat_template,
         reasoning=settings.reasoning,

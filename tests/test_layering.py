@@ -127,7 +127,7 @@ def test_schedule_is_the_standard_library_only() -> None:
         assert thirds <= sys.stdlib_module_names
 
 
-@pytest.mark.parametrize("module", ["deployments.app", "models.source", "models.text.pipeline"])
+@pytest.mark.parametrize("module", ["deployments.app", "models.source", "models.text.loading"])
 def test_no_torch_without_a_model(module: str) -> None:
     script = f"import sys, {module}; print(*sys.modules.keys() & {HEAVY})"
     done = subprocess.run(

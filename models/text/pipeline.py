@@ -4,33 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 from tokenizers import Tokenizer
 
 from models.errors import Invalid
-from models.request import (
-    ChatPrompt,
-    GenerateRequest,
-    Grammar,
-    Prompt,
-    TextPrompt,
-    TokenPrompt,
-)
+from models.request import ChatPrompt, GenerateRequest, Grammar, Prompt, TextPrompt, TokenPrompt
 from models.text.alignment import Alignment
-from models.text.byte_tokenizer import BOS, CHAT_TEMPLATE, END, byte_tokenizer
-from models.text.config_file import read_config
 from models.text.detokenizer import TextDecoder
 from models.text.incremental import Detokenizer, IncrementalText
 from models.text.infill import find_infill
 from models.text.parsing import AnswerParser, Reading, find_formats
 from models.text.stop_ids import StopIds
-from models.text.template import ChatTemplate, find_template
+from models.text.template import ChatTemplate
 
 PROMPT_END = 24  # tokens of a prompt in which a marker that begins the reasoning is found
-
-Spelling = tuple[str, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +73,8 @@ class TextPipeline:
         self.vocab_size = vocab_size or max(tokenizer.get_vocab().values()) + 1
         self.eos_token_ids = frozenset(token_id for token_id in ids if token_id < self.vocab_size)
         self._tokenizer = tokenizer
-        self._bos = tokenizer.token_to_id(special_tokens.get("bos_token", ""))
+        bos = tokenizer.token_to_id(special_tokens.get("bos_token", ""))
+        self._beginning = () if bos is None else (bos,)
         self._template = ChatTemplate(chat_template, special_tokens) if chat_template else None
         self._detokenizer = Detokenizer(tokenizer)
         self._literal = Detokenizer(tokenizer, skip_special=False)
@@ -96,50 +84,6 @@ class TextPipeline:
         added = tokenizer.get_added_tokens_decoder()
         self._special = {token.content: id for id, token in added.items() if token.special}
         self._infill = find_infill({token.content for token in added.values()})
-
-    @classmethod
-    def load(
-        cls,
-        folder: Path,
-        chat_template: str | None = None,
-        *,
-        reasoning: str = "auto",
-        tool_format: str = "auto",
-    ) -> TextPipeline:
-        """From a Hugging Face folder; ``chat_template`` is a file that replaces the model's own.
-
-        ``reasoning`` and ``tool_format`` name formats, ``auto`` the template's own.
-        """
-        config = read_config(folder / "tokenizer_config.json")
-        model = read_config(folder / "config.json")
-        generation = read_config(folder / "generation_config.json")
-        tokens = read_config(folder / "special_tokens_map.json") | config
-        return cls(
-            Tokenizer.from_file(str(folder / "tokenizer.json")),
-            reasoning=reasoning,
-            tool_format=tool_format,
-            special_tokens=_special_tokens(tokens),
-            eos_token_ids=[*_eos_ids(model), *_eos_ids(generation)],
-            chat_template=_override(chat_template) or find_template(folder, config),
-            vocab_size=model.get("vocab_size") or model.get("text_config", {}).get("vocab_size"),
-        )
-
-    @classmethod
-    def bytes(
-        cls,
-        chat_template: str | None = None,
-        *,
-        reasoning: str = "auto",
-        tool_format: str = "auto",
-    ) -> TextPipeline:
-        """Each byte of UTF-8 is its own token, beside a few control tokens."""
-        return cls(
-            byte_tokenizer(),
-            reasoning=reasoning,
-            tool_format=tool_format,
-            special_tokens={"bos_token": BOS, "eos_token": END},
-            chat_template=_override(chat_template) or CHAT_TEMPLATE,
-        )
 
     def vocabulary(self) -> Vocabulary:
         """For grammars over this tokenizer's tokens."""
@@ -217,7 +161,7 @@ class TextPipeline:
             self._marking[markers] = Detokenizer(self._tokenizer, markers)
         return self._marking[markers]
 
-    def spell(self, token_id: int) -> Spelling:
+    def spell(self, token_id: int) -> tuple[str, bytes]:
         """A token by itself: as far as it can be read, and its bytes."""
         spelled = self._detokenizer.bytes_of(token_id)
         return spelled.decode("utf-8", "replace"), spelled
@@ -279,7 +223,7 @@ class TextPipeline:
         if isinstance(prompt, TextPrompt) and prompt.suffix:
             return self._ids(self._with_hole(prompt.text, prompt.suffix), special=True)
         if isinstance(prompt, TextPrompt):
-            return self._ids(prompt.text, special=True) or self._beginning()
+            return self._ids(prompt.text, special=True) or self._beginning
         return prompt.token_ids
 
     def _with_hole(self, prefix: str, suffix: str) -> str:
@@ -295,9 +239,6 @@ class TextPipeline:
 
     def _ids(self, text: str, *, special: bool) -> tuple[int, ...]:
         return tuple(self._tokenizer.encode(text, add_special_tokens=special).ids)
-
-    def _beginning(self) -> tuple[int, ...]:
-        return () if self._bos is None else (self._bos,)
 
     def _ends(
         self, request: GenerateRequest, stops: tuple[str, ...]
@@ -331,10 +272,6 @@ class TextPipeline:
             raise Invalid(message, param)
 
 
-def _override(chat_template: str | None) -> str | None:
-    return Path(chat_template).read_text(encoding="utf-8") if chat_template else None
-
-
 def _offsets(text: IncrementalText, token_ids: Iterable[int]) -> tuple[str, list[int]]:
     made = ""
     offsets = []
@@ -342,20 +279,3 @@ def _offsets(text: IncrementalText, token_ids: Iterable[int]) -> tuple[str, list
         offsets.append(len(made))
         made += text.push(token_id)
     return made, offsets
-
-
-def _eos_ids(config: Mapping[str, Any]) -> list[int]:
-    value = config.get("eos_token_id")
-    if value is None:
-        return []
-    return value if isinstance(value, list) else [value]
-
-
-def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
-    """``bos_token``, ``eos_token`` and their like, written as strings or as objects."""
-    tokens = {
-        name: token.get("content") if isinstance(token, dict) else token
-        for name, token in config.items()
-        if name.endswith("_token")
-    }
-    return {name: token for name, token in tokens.items() if isinstance(token, str)}

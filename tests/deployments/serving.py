@@ -26,12 +26,12 @@ from models.events import Event
 from models.mock import MockEngine
 from models.request import GenerateRequest, Prompt
 from models.text.inputs import encode_inputs
-from models.text.pipeline import TextPipeline
+from models.text.loading import byte_pipeline
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 PATIENCE_S = 0.002
-BYTES = TextPipeline.bytes()
+BYTES = byte_pipeline()
 HELLO = [{"role": "user", "content": "Hello there"}]
 
 

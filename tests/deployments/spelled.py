@@ -17,6 +17,7 @@ from models.step.plain import PlainStepModel
 from models.step_loop import StepLoop
 from models.stepper import Stepper
 from models.text.byte_tokenizer import BOS, CHAT_TEMPLATE, END, byte_tokenizer
+from models.text.loading import byte_pipeline
 from models.text.pipeline import TextPipeline
 from models.token_engine import TokenEngine
 from tests.deployments.serving import Exchange, chat, events, make_app
@@ -53,7 +54,7 @@ def answering(model: Spelling, text: TextPipeline | None = None) -> Iterator[Sta
     metrics = LlmMetrics("mock")
     stepper = Stepper(PlainStepModel(model, slots=4), step_tokens=256, metrics=metrics)
     engine = TokenEngine(stepper, StepLoop(stepper), Admission(4, 4, 4096), metrics)
-    with Scheduled("mock", engine, text or TextPipeline.bytes()) as scheduled:
+    with Scheduled("mock", engine, text or byte_pipeline()) as scheduled:
         try:
             yield make_app(scheduled)
         finally:

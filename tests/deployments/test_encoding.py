@@ -5,7 +5,7 @@ import pytest
 from deployments.encoding import MESSAGE, encode, size_of
 from models.errors import TooLong
 from models.request import ChatPrompt, GenerateRequest, Prompt, SamplingParams, TextPrompt
-from models.text.pipeline import TextPipeline
+from models.text.loading import byte_pipeline
 
 
 def request(prompt: Prompt, **rest: object) -> GenerateRequest:
@@ -26,7 +26,7 @@ def test_a_message_counts_even_when_it_is_empty() -> None:
 
 
 def test_a_prompt_must_leave_room_for_an_answer() -> None:
-    text = TextPipeline.bytes()
+    text = byte_pipeline()
     assert encode(text, request(TextPrompt("abc")), 4).token_ids == tuple(b"abc")
     with pytest.raises(TooLong) as long:
         encode(text, request(TextPrompt("abcd")), 4)

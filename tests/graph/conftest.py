@@ -18,7 +18,7 @@ from deployments.app import build
 from deployments.cluster import free_ports, on_one_machine
 from deployments.remote import RemoteEngine
 from deployments.remote_embedder import RemoteEmbedder
-from models.text.pipeline import TextPipeline
+from models.text.loading import byte_pipeline
 
 HOST = "127.0.0.1"
 OWN = "tests.graph.own_models"
@@ -41,7 +41,7 @@ class RunningGraph:
             serve.get_deployment_handle(deployment_name(role, model), "test")
             for role in ("Tokenizer", "Model")
         )
-        return RemoteEngine(model, tokenizer, replicas, TextPipeline.bytes())
+        return RemoteEngine(model, tokenizer, replicas, byte_pipeline())
 
     def embedder(self, model: str) -> RemoteEmbedder:
         """The same for a model that embeds."""

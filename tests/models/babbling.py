@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from models.step.model import StepModel
-from models.text.pipeline import TextPipeline
+from models.text.loading import byte_pipeline
 from tests.models.step.tiny import served, tiny
 
 
 def babbling(*, launch_ahead: bool = False, context: int = 512, **wishes: Any) -> StepModel:
     """``launch_ahead`` as on a GPU; ``context`` in tokens; ``wishes`` as of ``served``."""
-    model = tiny(
-        "llama", vocab_size=TextPipeline.bytes().vocab_size, max_position_embeddings=context
-    )
+    model = tiny("llama", vocab_size=byte_pipeline().vocab_size, max_position_embeddings=context)
     step_model = served(model, **wishes)
     step_model.launch_ahead = launch_ahead
     return step_model

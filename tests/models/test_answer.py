@@ -11,6 +11,7 @@ from models.answer import Answer, joined
 from models.events import Event, Finished, FinishReason, Reasoning, Started, Text, ToolCall, Usage
 from models.request import ChatPrompt, GenerateRequest, ToolChoice
 from models.text.byte_tokenizer import byte_tokenizer
+from models.text.loading import byte_pipeline
 from models.text.pipeline import TextPipeline
 from models.token_engine import Admitted, Tokens
 from tests.models.text.saying import said
@@ -21,7 +22,7 @@ SAID = ("call", "now", "{}")
 
 
 def answer_to(n: int = 1, tools: Sequence[dict[str, Any]] = (NOW,), **wishes: Any) -> Answer:
-    text = TextPipeline.bytes(reasoning="think", tool_format="hermes")
+    text = byte_pipeline(reasoning="think", tool_format="hermes")
     prompt = ChatPrompt(({"role": "user", "content": "Hi"},), tools=tuple(tools))
     request = GenerateRequest(id="r", prompt=prompt, n=n, **wishes)
     answer = Answer(text, text.encode(request), request)

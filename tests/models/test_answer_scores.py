@@ -8,10 +8,10 @@ from models.answer import Answer, token_request
 from models.events import Event, Finished, FinishReason, Started, Text, Usage
 from models.request import ChatPrompt, GenerateRequest, Prompt, SamplingParams, TextPrompt
 from models.schedule.sequence import Scores
-from models.text.pipeline import TextPipeline
+from models.text.loading import byte_pipeline
 from models.token_engine import Admitted, Tokens
 
-PIPELINE = TextPipeline.bytes()
+PIPELINE = byte_pipeline()
 BOS, END, SYSTEM, USER, ASSISTANT = range(256, 261)
 STOP, LENGTH = FinishReason.STOP, FinishReason.LENGTH
 

@@ -15,7 +15,7 @@ from models.scheduled import Scheduled
 from models.step.model import StepModel
 from models.step_loop import StepLoop
 from models.stepper import Stepper
-from models.text.pipeline import TextPipeline
+from models.text.loading import byte_pipeline
 from models.token_engine import TokenEngine
 from tests.models.step.tiny import served, tiny
 
@@ -52,7 +52,7 @@ def engine_over(
     stepper = Stepper(model, step_tokens=step_tokens, metrics=metrics)
     admission = Admission(running or model.capacity.slots, 1000, 100_000)
     engine = TokenEngine(stepper, StepLoop(stepper), admission, metrics)
-    return Scheduled(name, engine, TextPipeline.bytes())
+    return Scheduled(name, engine, byte_pipeline())
 
 
 @contextmanager

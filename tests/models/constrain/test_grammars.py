@@ -16,11 +16,11 @@ from models.constrain.matcher import Matcher
 from models.constrain.translate import MAX_SOURCE
 from models.errors import Closed, Invalid
 from models.request import Grammar, GrammarKind
-from models.text.pipeline import TextPipeline
+from models.text.loading import byte_pipeline
 
 END = 257
 ENDS = frozenset({END})
-TEXT = TextPipeline.bytes()
+TEXT = byte_pipeline()
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from models.embedding import MAX_INPUTS, EmbedRequest, InputTooLong
 from models.errors import Invalid
 from models.request import TextPrompt, TokenPrompt
 from models.text.inputs import encode_inputs
+from models.text.loading import byte_pipeline
 from models.text.pipeline import TextPipeline
 
 WORDS = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "one", "two", "three"]
@@ -73,7 +74,7 @@ def test_a_token_that_nobody_knows() -> None:
 def test_a_text_without_tokens() -> None:
     request = EmbedRequest(id="r", inputs=(TextPrompt(""),), single=True)
     with pytest.raises(Invalid, match="'input' has no tokens"):
-        encode_inputs(TextPipeline.bytes(), request, 5)
+        encode_inputs(byte_pipeline(), request, 5)
 
 
 @pytest.mark.parametrize("count", [0, MAX_INPUTS + 1])

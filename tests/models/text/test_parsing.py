@@ -8,6 +8,7 @@ import pytest
 
 from models.request import ChatPrompt, GenerateRequest, Grammar, TextPrompt, ToolChoice
 from models.text import harmony
+from models.text.byte_tokenizer import byte_tokenizer
 from models.text.parsing import Reading, find_formats
 from models.text.pipeline import TextPipeline
 from models.text.reasoning import FORMATS as REASONING
@@ -98,10 +99,9 @@ def test_only_the_markers_that_are_read_show() -> None:
 
 def test_a_prompt_that_opens_the_reasoning_is_found_in_its_tokens() -> None:
     def reading(**kwargs: Any) -> Reading:
-        text = TextPipeline.bytes(reasoning="think")
         template = "{{ messages[0].content }}{% if think %}<think>\n{% endif %}"
         text = TextPipeline(
-            text._tokenizer, special_tokens={}, chat_template=template, reasoning="think"
+            byte_tokenizer(), special_tokens={}, chat_template=template, reasoning="think"
         )
         prompt = ChatPrompt((USER,), template_kwargs=kwargs)
         return text.encode(GenerateRequest(id="r", prompt=prompt)).reading

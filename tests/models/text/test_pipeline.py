@@ -1,62 +1,20 @@
 """Requests to ids and ends: ``TextPipeline``."""
 
-import json
 import subprocess
 import sys
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
 
 import pytest
-from tokenizers import Tokenizer, processors
+from tokenizers import processors
 
 from models.errors import Invalid
-from models.request import (
-    ChatPrompt,
-    GenerateRequest,
-    Prompt,
-    SamplingParams,
-    TextPrompt,
-    TokenPrompt,
-)
+from models.request import ChatPrompt, GenerateRequest, TextPrompt, TokenPrompt
 from models.text.byte_tokenizer import byte_tokenizer
-from models.text.pipeline import Encoded, TextPipeline
+from models.text.pipeline import TextPipeline
 from tests.models.text import vocabularies
+from tests.models.text.encoding import BYTES, CHAT, encode, refused
 
-BYTES = TextPipeline.bytes()
 BOS, END, SYSTEM, USER, ASSISTANT = range(256, 261)
-CHAT = ChatPrompt(({"role": "user", "content": "Hi"},))
-
-
-def encode(prompt: Prompt, *stops: str, pipeline: TextPipeline = BYTES, **sampling: Any) -> Encoded:
-    params = SamplingParams(**sampling)
-    return pipeline.encode(GenerateRequest(id="r", prompt=prompt, sampling=params, stop=stops))
-
-
-def refused(prompt: Prompt, pipeline: TextPipeline = BYTES, **sampling: Any) -> Invalid:
-    with pytest.raises(Invalid) as refusal:
-        encode(prompt, pipeline=pipeline, **sampling)
-    return refusal.value
-
-
-def folder(path: Path, tokenizer: Tokenizer, **configs: Mapping[str, Any]) -> Path:
-    tokenizer.save(str(path / "tokenizer.json"))
-    for name, config in configs.items():
-        (path / f"{name}.json").write_text(json.dumps(config), encoding="utf-8")
-    return path
-
-
-def test_bytes_are_their_own_ids() -> None:
-    assert encode(TextPrompt("é\n")).token_ids == (0xC3, 0xA9, 0x0A)
-    assert BYTES.vocab_size == 261
-    assert BYTES.eos_token_ids == {END}
-
-
-def test_a_chat_of_bytes() -> None:
-    assert encode(CHAT).token_ids == (BOS, USER, *b"Hi", END, ASSISTANT)
-    developer = ChatPrompt(({"role": "developer", "content": "x"},))
-    assert encode(developer).token_ids == (BOS, SYSTEM, *b"x", END, ASSISTANT)
 
 
 def test_token_ids_pass_as_they_are() -> None:
@@ -127,71 +85,6 @@ def test_a_raw_prompt_is_continued_and_a_chat_answered_anew() -> None:
 def test_a_prompt_cut_inside_a_character_is_completed() -> None:
     encoded = encode(TokenPrompt((*b"prompt", 0xC3)))
     assert BYTES.decoder(encoded).push([0xA9, 0x21]) == "é!"
-
-
-def test_a_chat_gets_one_bos_and_a_raw_text_the_tokenizers_own(tmp_path: Path) -> None:
-    tokenizer = vocabularies.byte_fallback()
-    bos = vocabularies.id_of(tokenizer, "<s>")
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A", special_tokens=[("<s>", bos)]
-    )
-    config = {
-        "bos_token": {"content": "<s>", "special": True},
-        "add_bos_token": True,
-        "chat_template": "{{ bos_token }}{{ messages[0].content }}",
-    }
-    pipeline = TextPipeline.load(folder(tmp_path, tokenizer, tokenizer_config=config))
-    for prompt in (TextPrompt("Hi"), CHAT):
-        assert encode(prompt, pipeline=pipeline).token_ids.count(bos) == 1
-
-
-def test_eos_is_read_from_every_file(tmp_path: Path) -> None:
-    tokenizer = vocabularies.bytes_with_added_tokens()
-    pipeline = TextPipeline.load(
-        folder(
-            tmp_path,
-            tokenizer,
-            config={"eos_token_id": 3, "vocab_size": 1000},
-            generation_config={"eos_token_id": [4, 5]},
-            tokenizer_config={"eos_token": "<|end|>"},
-        )
-    )
-    assert pipeline.eos_token_ids == {3, 4, 5, END}
-    assert pipeline.vocab_size == 1000
-
-
-def test_ids_beyond_the_models_vocabulary_never_end_an_answer(tmp_path: Path) -> None:
-    configs: dict[str, dict[str, Any]] = {
-        "config": {"vocab_size": 256},
-        "tokenizer_config": {"eos_token": "<|end|>"},
-    }
-    pipeline = TextPipeline.load(folder(tmp_path, byte_tokenizer(), **configs))
-    assert pipeline.eos_token_ids == frozenset()
-    encoded = encode(TextPrompt("a"), "<|end|>", "\n", pipeline=pipeline)
-    assert encoded.stop_ids == {0x0A: "\n"}
-
-
-def test_ids_of_text_beyond_the_models_vocabulary_are_refused(tmp_path: Path) -> None:
-    config = {"text_config": {"vocab_size": 100}}
-    pipeline = TextPipeline.load(folder(tmp_path, vocabularies.byte_fallback(), config=config))
-    assert refused(TextPrompt("foo"), pipeline).param == "prompt"
-
-
-def test_truncation_and_padding_of_the_tokenizer_are_off(tmp_path: Path) -> None:
-    tokenizer = byte_tokenizer()
-    tokenizer.enable_truncation(4)
-    tokenizer.enable_padding(length=16)
-    pipeline = TextPipeline.load(folder(tmp_path, tokenizer))
-    assert encode(TextPrompt("abcdef"), pipeline=pipeline).token_ids == tuple(b"abcdef")
-
-
-def test_a_template_file_replaces_the_models_own(tmp_path: Path) -> None:
-    override = tmp_path / "mine.jinja"
-    override.write_text("mine", encoding="utf-8")
-    config = {"chat_template": "theirs"}
-    path = folder(tmp_path, byte_tokenizer(), tokenizer_config=config)
-    assert encode(CHAT, pipeline=TextPipeline.load(path)).token_ids == tuple(b"theirs")
-    assert encode(CHAT, pipeline=TextPipeline.load(path, str(override))).token_ids == tuple(b"mine")
 
 
 def test_threads_share_one_pipeline() -> None:

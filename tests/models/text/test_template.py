@@ -127,14 +127,14 @@ def test_the_default_models_prompt_is_transformers_own(
     from transformers import AutoTokenizer
 
     from models.request import ChatPrompt, GenerateRequest
-    from models.text.pipeline import TextPipeline
+    from models.text.loading import load_pipeline
 
     reference = AutoTokenizer.from_pretrained(smollm2)
     expected = reference.apply_chat_template(
         messages, add_generation_prompt=True, return_dict=False
     )
     request = GenerateRequest(id="r", prompt=ChatPrompt(tuple(messages)))
-    assert list(TextPipeline.load(smollm2).encode(request).token_ids) == expected
+    assert list(load_pipeline(smollm2).encode(request).token_ids) == expected
 
 
 def test_thinking_has_two_names() -> None:

@@ -9,7 +9,7 @@ from llguidance import LLMatcher, LLTokenizer
 
 from models.constrain.translate import translate
 from models.request import ChatPrompt, GenerateRequest, Grammar, ToolChoice
-from models.text.pipeline import TextPipeline
+from models.text.loading import byte_pipeline
 from models.text.reasoning import FORMATS as REASONING
 from models.text.tools.formats import FORMATS
 from models.text.tools.grammar import closed, whole_grammar
@@ -30,7 +30,7 @@ NUMBER = Grammar("json_schema", '{"type": "integer"}')
 
 @pytest.fixture(scope="module")
 def tokenizer() -> LLTokenizer:
-    vocabulary = TextPipeline.bytes().vocabulary()
+    vocabulary = byte_pipeline().vocabulary()
     eos = sorted(vocabulary.eos)
     return LLTokenizer(vocabulary.tokenizer, n_vocab=vocabulary.size, eos_token=eos)
 
