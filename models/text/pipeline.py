@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from tokenizers import Tokenizer
 
 from models.errors import Invalid
-from models.request import ChatPrompt, GenerateRequest, Grammar, Prompt, TextPrompt, TokenPrompt
+from models.request import ChatPrompt, GenerateRequest, Grammar, Prompt, TextPrompt
 from models.text.alignment import Alignment
 from models.text.detokenizer import TextDecoder
 from models.text.incremental import Detokenizer, IncrementalText
@@ -52,7 +52,8 @@ class Vocabulary:
 class TextPipeline:
     """A tokenizer and a chat template. Immutable: may be used from several threads at once.
 
-    ``vocab_size`` bounds the ids that the model knows; it may exceed the tokenizer's.
+    ``vocab_size`` bounds the ids that the model knows; it may exceed the tokenizer's. ``tokenizer``
+    neither cuts nor pads.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class TextPipeline:
         ids = {*eos_token_ids, *([] if eos is None else [eos])}
         self.vocab_size = vocab_size or max(tokenizer.get_vocab().values()) + 1
         self.eos_token_ids = frozenset(token_id for token_id in ids if token_id < self.vocab_size)
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         bos = tokenizer.token_to_id(special_tokens.get("bos_token", ""))
         self._beginning = () if bos is None else (bos,)
         self._template = ChatTemplate(chat_template, special_tokens) if chat_template else None
@@ -87,14 +88,14 @@ class TextPipeline:
 
     def vocabulary(self) -> Vocabulary:
         """For grammars over this tokenizer's tokens."""
-        size = max(self.vocab_size, 1 + max(self._tokenizer.get_vocab().values()))
-        return Vocabulary(self._tokenizer.to_str(), size, self.eos_token_ids)
+        size = max(self.vocab_size, 1 + max(self.tokenizer.get_vocab().values()))
+        return Vocabulary(self.tokenizer.to_str(), size, self.eos_token_ids)
 
     def encode(self, request: GenerateRequest) -> Encoded:
         """Raises ``Invalid``: ids that the model does not know, a template's own message."""
-        self._check_known(request.sampling.logit_bias, "logit_bias")
-        self._check_known(request.sampling.stop_token_ids, "stop_token_ids")
-        self._check_known(request.sampling.allowed_token_ids or (), "allowed_token_ids")
+        self.check_known(request.sampling.logit_bias, "logit_bias")
+        self.check_known(request.sampling.stop_token_ids, "stop_token_ids")
+        self.check_known(request.sampling.allowed_token_ids or (), "allowed_token_ids")
         stops = tuple(dict.fromkeys(stop for stop in request.stop if stop))
         prompt = request.prompt
         token_ids = self._prompt_ids(request)
@@ -108,34 +109,6 @@ class TextPipeline:
             grammar=self._formats.grammar(request, reading, self._special.get),
             bad_words=self._bad_words(request.sampling.bad_words),
         )
-
-    def input_ids(
-        self, prompt: TextPrompt | TokenPrompt, place: str, most: int | None = None
-    ) -> tuple[int, ...]:
-        """The ids of a text to embed, special ones included; of a longer one ``most`` ids.
-
-        Raises ``Invalid``, which blames ``place``.
-        """
-        if isinstance(prompt, TokenPrompt):
-            ids = prompt.token_ids[:most]
-        elif most is None:
-            ids = self._ids(prompt.text, special=True)
-        else:
-            ids = self._first_ids(prompt.text, most)
-        if not ids:
-            raise Invalid(f"'{place}' has no tokens.", place)
-        self._check_known(ids, place)
-        return ids
-
-    def _first_ids(self, text: str, most: int) -> tuple[int, ...]:
-        """The text is cut, not the special tokens around it."""
-        added = self._tokenizer.num_special_tokens_to_add(is_pair=False)
-        if most <= added:
-            message = f"truncate_prompt_tokens must be more than {added} for this model."
-            raise Invalid(message, "truncate_prompt_tokens")
-        encoding = self._tokenizer.encode(text, add_special_tokens=False)
-        encoding.truncate(most - added)
-        return tuple(self._tokenizer.post_process(encoding).ids)
 
     def decoder(
         self,
@@ -158,7 +131,7 @@ class TextPipeline:
 
     def _showing(self, markers: frozenset[str]) -> Detokenizer:
         if markers not in self._marking:
-            self._marking[markers] = Detokenizer(self._tokenizer, markers)
+            self._marking[markers] = Detokenizer(self.tokenizer, markers)
         return self._marking[markers]
 
     def spell(self, token_id: int) -> tuple[str, bytes]:
@@ -186,13 +159,21 @@ class TextPipeline:
 
     def token_strings(self, token_ids: Sequence[int]) -> list[str]:
         """Each token as the vocabulary spells it. Raises ``Invalid``."""
-        self._check_known(token_ids, "tokens")
-        return [self._tokenizer.id_to_token(token_id) or "" for token_id in token_ids]
+        self.check_known(token_ids, "tokens")
+        return [self.tokenizer.id_to_token(token_id) or "" for token_id in token_ids]
 
     def detokenize(self, token_ids: Sequence[int]) -> str:
         """The text of ids, special tokens included. Raises ``Invalid``."""
-        self._check_known(token_ids, "tokens")
-        return self._tokenizer.decode(token_ids, skip_special_tokens=False)
+        self.check_known(token_ids, "tokens")
+        return self.tokenizer.decode(token_ids, skip_special_tokens=False)
+
+    def check_known(self, token_ids: Iterable[int], param: str) -> None:
+        """Raises ``Invalid``, which blames ``param``, for an id that the model does not know."""
+        largest = max(token_ids, default=0)
+        if largest >= self.vocab_size:
+            size = self.vocab_size
+            message = f"Token id {largest} in {param} is outside the model's {size} tokens."
+            raise Invalid(message, param)
 
     def parser(
         self, request: GenerateRequest, encoded: Encoded, choice: int
@@ -204,7 +185,7 @@ class TextPipeline:
         if not isinstance(prompt, ChatPrompt):
             return Reading()
         end = list(token_ids[-PROMPT_END:])
-        return self._formats.reading(prompt, self._tokenizer.decode(end, skip_special_tokens=False))
+        return self._formats.reading(prompt, self.tokenizer.decode(end, skip_special_tokens=False))
 
     def _prompt_ids(self, request: GenerateRequest) -> tuple[int, ...]:
         prompt, limit = request.prompt, request.truncate_prompt_tokens
@@ -214,7 +195,7 @@ class TextPipeline:
             token_ids = token_ids[-limit:]
         if not token_ids:
             raise Invalid("The prompt must hold at least one token.", param)
-        self._check_known(token_ids, param)
+        self.check_known(token_ids, param)
         return token_ids
 
     def _encode_prompt(self, prompt: Prompt) -> tuple[int, ...]:
@@ -238,7 +219,7 @@ class TextPipeline:
         return self._template.render(prompt)
 
     def _ids(self, text: str, *, special: bool) -> tuple[int, ...]:
-        return tuple(self._tokenizer.encode(text, add_special_tokens=special).ids)
+        return tuple(self.tokenizer.encode(text, add_special_tokens=special).ids)
 
     def _ends(
         self, request: GenerateRequest, stops: tuple[str, ...]
@@ -256,20 +237,13 @@ class TextPipeline:
     def _ends_of_infill(self, prompt: Prompt) -> list[int]:
         if self._infill is None or not (isinstance(prompt, TextPrompt) and prompt.suffix):
             return []
-        ids = map(self._tokenizer.token_to_id, self._infill.ends)
+        ids = map(self.tokenizer.token_to_id, self._infill.ends)
         return [token_id for token_id in ids if token_id is not None]
 
     def _bad_words(self, words: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
         """Each as it is spelled at a beginning and, after a space, within a text."""
         spelled = (text for word in words for text in (word, f" {word.lstrip()}"))
         return tuple(dict.fromkeys(self._ids(text, special=False) for text in spelled))
-
-    def _check_known(self, token_ids: Iterable[int], param: str) -> None:
-        largest = max(token_ids, default=0)
-        if largest >= self.vocab_size:
-            size = self.vocab_size
-            message = f"Token id {largest} in {param} is outside the model's {size} tokens."
-            raise Invalid(message, param)
 
 
 def _offsets(text: IncrementalText, token_ids: Iterable[int]) -> tuple[str, list[int]]:
