@@ -5,7 +5,7 @@ from itertools import chain, groupby
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
@@ -113,12 +113,13 @@ def test_what_continues_a_prompt_is_the_rest_of_the_text(prompt: str, answer: st
 
 
 @given(st.binary(max_size=12), st.binary(max_size=12))
+@example(b"\xed\xa0", b"\x80")  # half of a surrogate is held back, and is two wrong characters
 def test_a_prompt_of_any_bytes_is_not_repeated(prompt: bytes, answer: bytes) -> None:
     tokenizer = byte_tokenizer()
     out = "".join(deltas((tokenizer, Detokenizer(tokenizer)), list(answer), list(prompt)))
     text = (prompt + answer).decode(errors="replace")
     assert text.endswith(out)
-    assert len(out) <= len(answer.decode(errors="replace")) + 1
+    assert len(out) <= len(answer.decode(errors="replace")) + 2
 
 
 @pytest.mark.parametrize("text", TEXTS)
