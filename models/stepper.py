@@ -105,11 +105,6 @@ class Stepper:
         """Sequences that take part in steps."""
         return len(self._scheduler.live)
 
-    @property
-    def preemptions(self) -> int:
-        """How often a sequence lost its blocks to an older one."""
-        return self._scheduler.preemptions
-
     def add(self, sequence: Sequence) -> None:
         if not self._scheduler.live:
             self.last_progress = time.monotonic()

@@ -38,7 +38,6 @@ class Grammars:
         self._closed = False
         self._compilers = ThreadPoolExecutor(COMPILERS, thread_name_prefix="compile")
         self._followers = ThreadPoolExecutor(FOLLOWERS, thread_name_prefix="follow")
-        self.compiled = 0
         self._cached: OrderedDict[Grammar, Future[LLMatcher]] = OrderedDict()
 
     async def start(self, grammar: Grammar, ends: frozenset[int], count: int) -> list[Matcher]:
@@ -62,11 +61,6 @@ class Grammars:
         self._check_open()
         return [self._follow(grammar, matcher, ends) for _ in range(count)]
 
-    @property
-    def kept(self) -> int:
-        """How many grammars are in the cache."""
-        return len(self._cached)
-
     def close(self) -> None:
         """Ends the threads, after what they are doing."""
         self._closed = True
@@ -80,7 +74,6 @@ class Grammars:
     def _compiled(self, grammar: Grammar) -> Future[LLMatcher]:
         """A failure is kept too: it costs as much as a success."""
         if grammar not in self._cached:
-            self.compiled += 1
             self._cached[grammar] = self._compilers.submit(self._compile, grammar)
             if len(self._cached) > CACHED:
                 self._cached.popitem(last=False)

@@ -36,7 +36,6 @@ class Scheduler:
         self.pace = pace or Pace()
         self._drafting = drafting
         self.live: dict[Sequence, None] = {}
-        self.preemptions = 0
         self._slots = list(range(slots - 1, -1, -1))
         self._prompt_tokens = 0  # computed so far
 
@@ -149,7 +148,6 @@ class Scheduler:
             slot = self._suspend(victim)
             assert slot is not None
             preempted.append(slot)
-            self.preemptions += 1
         return True
 
     def _admit(self, sequence: Sequence) -> bool:

@@ -21,6 +21,7 @@ from models.step.plain import PlainStepModel
 from models.step_loop import StepLoop
 from models.stepper import Stepper
 from models.token_engine import TokenEngine, TokenRequest
+from tests.models.counted import counted
 from tests.models.counting import Counting
 from tests.models.recall import echo, expected, recall_model, score
 from tests.models.step.tiny import served, tiny
@@ -53,13 +54,6 @@ async def drafting(
     stepper.close()
 
 
-def counted(engine: TokenEngine, name: str) -> float:
-    labels = {"model": "recall"}
-    value = engine.metrics.registry.get_sample_value(f"stepserve_{name}_total", labels)
-    assert value is not None
-    return value
-
-
 @pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("blocks", [16, 64])
 @pytest.mark.parametrize("step_tokens", [3, 8, 40])
@@ -87,7 +81,7 @@ async def test_parity_under_random_arrivals_and_cancellation(
         assert counted(engine, "accepted_tokens") > 0
         assert counted(engine, "drafted_tokens") >= counted(engine, "accepted_tokens")
         if blocks == 16:
-            assert engine.stepper.preemptions > 0
+            assert counted(engine, "preemptions") > 0
 
 
 def check(answered: Answered, prompt: list[int], seed: int, count: int) -> None:
@@ -156,7 +150,7 @@ def llama() -> Any:
 
 async def real(
     llama: Any, wish: Drafting | None, *, ahead: bool, **pool: Any
-) -> tuple[list[Answered], float, int]:
+) -> tuple[list[Answered], float, float]:
     """What a tiny model answers to prompts that repeat themselves, by all kinds of parameters."""
     chance = random.Random(3)
     model: Any = served(llama, **pool)
@@ -175,7 +169,7 @@ async def real(
             return await collect(engine, request)
 
         answers = await asyncio.gather(*(one(number) for number in range(32)))
-        return answers, counted(engine, "accepted_tokens"), engine.stepper.preemptions
+        return answers, counted(engine, "accepted_tokens"), counted(engine, "preemptions")
 
 
 @pytest.mark.parametrize("ahead", [False, True])

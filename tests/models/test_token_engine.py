@@ -22,6 +22,7 @@ from models.schedule.sequence import Chunk, Scores, Sequence
 from models.step_loop import StepLoop
 from models.stepper import Stepper
 from models.token_engine import Admitted, TokenEngine, TokenRequest, Tokens
+from tests.models.counted import counted
 from tests.models.recall import CURSED, Ready, RecallModel, expected, recall_model, score
 
 
@@ -43,10 +44,6 @@ def assert_nothing_held(engine: TokenEngine) -> None:
     assert (engine.admission.running, engine.admission.waiting) == (0, 0)
     assert engine.admission.waiting_tokens == 0
     engine.stepper.pool.check()
-
-
-def measured(engine: TokenEngine, name: str, **labels: str) -> float | None:
-    return engine.metrics.registry.get_sample_value(name, {"model": "recall", **labels})
 
 
 def ask(
@@ -149,7 +146,7 @@ async def test_parity_under_random_arrivals_and_cancellation(
 
         await asyncio.gather(*(one(number) for number in range(150)))
     if blocks == 16:
-        assert engine.stepper.preemptions > 0
+        assert counted(engine, "preemptions") > 0
     assert len(model.threads) == 1
 
 
@@ -180,7 +177,7 @@ async def test_choices_share_one_prefill() -> None:
     model = recall_model()
     async with serving(model, step_tokens=64) as engine:
         answered = await collect(engine, ask(prompt, 4, seed=10, n=4))
-        assert measured(engine, "stepserve_prefix_cache_hits_total") == 96
+        assert counted(engine, "prefix_cache_hits") == 96
     assert answered.tokens == {choice: expected(prompt, 10 + choice, 4) for choice in range(4)}
 
 
@@ -331,7 +328,7 @@ async def test_too_many_are_refused_before_anything_is_queued() -> None:
         assert (await running).tokens[0] == expected([1], 0, 20)
         with pytest.raises(Invalid, match="n=3"):
             await collect(engine, ask([3], 2, n=3))
-        assert measured(engine, "stepserve_requests_rejected_total") == 1
+        assert counted(engine, "requests_rejected") == 1
 
 
 async def test_finishes_are_counted_by_reason() -> None:
@@ -343,7 +340,7 @@ async def test_finishes_are_counted_by_reason() -> None:
             await anext(items)
             engine.stop_choice("text", 0)
         finished = {
-            reason: measured(engine, "stepserve_requests_finished_total", reason=reason)
+            reason: counted(engine, "requests_finished", reason=reason)
             for reason in ("length", "cancelled", "stop")
         }
     assert finished == {"length": 1, "cancelled": 1, "stop": 1}
@@ -382,7 +379,7 @@ async def test_scores_are_right_whatever_happens_to_their_sequences(
 
         await asyncio.gather(*(one(number) for number in range(90)))
     if blocks == 16:
-        assert engine.stepper.preemptions > 0
+        assert counted(engine, "preemptions") > 0
 
 
 @pytest.mark.parametrize("ahead", [False, True])

@@ -17,6 +17,7 @@ from models.constrain.translate import MAX_SOURCE
 from models.errors import Closed, Invalid
 from models.request import Grammar, GrammarKind
 from models.text.loading import byte_pipeline
+from models.text.pipeline import Vocabulary
 
 END = 257
 ENDS = frozenset({END})
@@ -206,20 +207,43 @@ async def test_a_tokenizer_that_cannot_is_told() -> None:
     broken.close()
 
 
-async def test_each_grammar_is_compiled_once_and_few_are_kept() -> None:
+async def test_the_vocabulary_is_asked_once() -> None:
     asked: list[None] = []
 
-    def vocabulary() -> Any:
+    def vocabulary() -> Vocabulary:
         asked.append(None)
         return TEXT.vocabulary()
 
     grammars = Grammars(vocabulary, TEXT.vocab_size)
-    await asyncio.gather(*(grammars.start(Grammar("regex", "a"), ENDS, 1) for _ in range(20)))
-    assert grammars.compiled == 1
-    for number in range(CACHED + 5):
+    for number in range(3):
         await grammars.start(Grammar("choice", json.dumps([str(number)])), ENDS, 1)
-    assert grammars.kept == CACHED
     assert len(asked) == 1
+    grammars.close()
+
+
+async def test_each_grammar_is_compiled_once_and_few_are_kept() -> None:
+    """By grammars that fail, which are kept as others are: each one compiled asks again."""
+    asked: list[None] = []
+
+    def without() -> Vocabulary:
+        asked.append(None)
+        raise ValueError("no bytes here")
+
+    grammars = Grammars(without, TEXT.vocab_size)
+
+    async def compiled(*numbers: int) -> int:
+        """How many of these had to be compiled."""
+        before = len(asked)
+        wanted = [Grammar("regex", str(number)) for number in numbers]
+        starts = [grammars.start(grammar, ENDS, 1) for grammar in wanted]
+        outcomes = await asyncio.gather(*starts, return_exceptions=True)
+        assert all(isinstance(outcome, Invalid) for outcome in outcomes)
+        return len(asked) - before
+
+    assert await compiled(*[0] * 20) == 1
+    assert await compiled(*range(CACHED)) == CACHED - 1
+    assert await compiled(0, CACHED) == 1
+    assert await compiled(0, 1) == 1  # what was asked for longest ago has gone
     grammars.close()
 
 
