@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from deployments.openai.checks import checked
-from deployments.openai.errors import ApiError, invalid, wrong_type
+from deployments.openai.errors import ApiError, invalid, not_one_of, wrong_type
 from deployments.openai.parameters import unsupported
 from deployments.openai.structured import response_format
 from deployments.openai.tools import Offer, check_other_fields, parse_offer
@@ -18,6 +18,7 @@ HINTS = ("cache_control", "eager_input_streaming")
 # There is no ``function`` around the fields, and another name for parameters.
 SPELLED = ((".function.parameters", ".input_schema"), (".function", ""))
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+THINKING = ("enabled", "disabled", "adaptive")
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
 
 
@@ -39,9 +40,7 @@ def template_kwargs(thinking: Any, output_config: Any) -> dict[str, Any]:
     effort = _config(output_config).get("effort")
     if effort is not None:
         if effort not in EFFORTS:
-            known = ", ".join(f"'{one}'" for one in EFFORTS)
-            message = f"Invalid value for 'output_config.effort'. Supported values are: {known}."
-            raise invalid(message, "output_config.effort", "invalid_value")
+            raise not_one_of("output_config.effort", EFFORTS)
         found["reasoning_effort"] = effort
     return found
 
@@ -53,8 +52,7 @@ def parse_grammar(output_config: Any) -> Grammar | None:
         return None
     param = "output_config.format"
     if _object(value, param).get("type") != "json_schema":
-        message = f"Invalid value for '{param}.type'. Supported values are: 'json_schema'."
-        raise invalid(message, f"{param}.type", "invalid_value")
+        raise not_one_of(f"{param}.type", ("json_schema",))
     if value.get("schema") is None:
         raise wrong_type("an object", None, f"{param}.schema")
     return response_format(value, param)
@@ -63,10 +61,8 @@ def parse_grammar(output_config: Any) -> Grammar | None:
 def _thinks(thinking: Mapping[str, Any]) -> bool:
     """``budget_tokens`` is what thinking should take: a model decides for itself."""
     kind = thinking.get("type")
-    if kind not in ("enabled", "disabled", "adaptive"):
-        known = "'enabled', 'disabled' and 'adaptive'"
-        message = f"Invalid value for 'thinking.type'. Supported values are: {known}."
-        raise invalid(message, "thinking.type", "invalid_value")
+    if kind not in THINKING:
+        raise not_one_of("thinking.type", THINKING)
     budget = thinking.get("budget_tokens")
     if kind == "enabled" and type(budget) is not int:
         raise wrong_type("an integer", budget, "thinking.budget_tokens")
@@ -108,9 +104,7 @@ def _choice(value: Any) -> tuple[Any, bool]:
         function = {"name": value.get("name")}
         return {"type": "function", "function": function}, not parallel
     if not isinstance(kind, str) or kind not in CHOICES:
-        known = ", ".join(f"'{name}'" for name in (*CHOICES, "tool"))
-        message = f"Invalid value for 'tool_choice.type'. Supported values are: {known}."
-        raise invalid(message, "tool_choice.type", "invalid_value")
+        raise not_one_of("tool_choice.type", (*CHOICES, "tool"))
     return CHOICES[kind], not parallel
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from deployments.openai.checks import Location, checked
-from deployments.openai.errors import invalid, spell
+from deployments.openai.errors import invalid, not_one_of, spell
 
 Message = dict[str, Any]
 
@@ -35,10 +35,7 @@ def _turn(value: Any, at: Location) -> list[Message]:
     checked(dict, "an object", value, at)
     role, content, here = value.get("role"), value.get("content"), (*at, "content")
     if role not in ROLES:
-        known = ", ".join(f"'{one}'" for one in ROLES)
-        name = spell((*at, "role"))
-        message = f"Invalid value for '{name}': supported values are: {known}."
-        raise invalid(message, name, "invalid_value")
+        raise not_one_of(spell((*at, "role")), ROLES)
     for key in value.keys() - {"role", "content"}:
         name = spell((*at, key))
         raise invalid(f"{name}: Extra inputs are not permitted", name, "unknown_parameter")

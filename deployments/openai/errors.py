@@ -131,6 +131,13 @@ def unknown(param: str) -> ApiError:
     return invalid(f"Unrecognized request argument supplied: {param}", param, "unknown_parameter")
 
 
+def not_one_of(param: str, known: Iterable[str]) -> ApiError:
+    """A value that is none of those that are known."""
+    values = ", ".join(f"'{one}'" for one in known)
+    message = f"Invalid value for '{param}'. Supported values are: {values}."
+    return invalid(message, param, "invalid_value")
+
+
 def wrong_type(wanted: str, value: Any, param: str) -> ApiError:
     """``wanted`` is what the JSON value should have been, with its article."""
     message = f"Invalid type for '{param}': expected {wanted}, but got {kind(value)} instead."

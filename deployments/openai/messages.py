@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deployments.openai.checks import Location, checked
-from deployments.openai.errors import invalid, missing, spell, unknown, wrong_type
+from deployments.openai.errors import invalid, missing, not_one_of, spell, unknown, wrong_type
 
 # The fields of each role that templates use, besides role and content.
 FIELDS: Mapping[str, frozenset[str]] = {
@@ -40,9 +40,7 @@ def _message(value: Any, at: Location) -> dict[str, Any]:
 def _role(value: Any, at: Location) -> str:
     role = checked(str, "a string", value, at)
     if role not in FIELDS:
-        known = ", ".join(f"'{name}'" for name in FIELDS)
-        message = f"Invalid value for '{spell(at)}': '{role}'. Supported values are: {known}."
-        raise invalid(message, spell(at), "invalid_value")
+        raise not_one_of(spell(at), FIELDS)
     return role
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from deployments.openai.checks import Location, checked
-from deployments.openai.errors import invalid, missing, spell, wrong_type
+from deployments.openai.errors import invalid, missing, not_one_of, spell, wrong_type
 from deployments.openai.parameters import unsupported
 from models.request import ToolChoice
 
@@ -156,9 +156,7 @@ def _known_function(value: Any, names: Sequence[str], at: Location) -> str:
 
 def _mode(value: str, modes: Sequence[str], at: Location) -> str:
     if value not in modes:
-        known = ", ".join(f"'{mode}'" for mode in modes)
-        message = f"Invalid value for '{spell(at)}': '{value[:80]}'. Supported values are: {known}."
-        raise invalid(message, spell(at), "invalid_value")
+        raise not_one_of(spell(at), modes)
     return value
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 from deployments.openai.checks import Location, checked
-from deployments.openai.errors import invalid, spell
+from deployments.openai.errors import invalid, not_one_of, spell
 
 Item = dict[str, Any]
 
@@ -130,10 +130,7 @@ def _item(value: Any, at: Location) -> Item:
 def _message(value: Item, at: Location) -> Item:
     role, content = value.get("role"), value.get("content")
     if role not in ROLES:
-        name = spell((*at, "role"))
-        known = ", ".join(f"'{one}'" for one in ROLES)
-        message = f"Invalid value for '{name}': supported values are: {known}."
-        raise invalid(message, name, "invalid_value")
+        raise not_one_of(spell((*at, "role")), ROLES)
     assistant = role == "assistant"
     if isinstance(content, str):
         return {"role": role, "content": [text_part(content, assistant)]}

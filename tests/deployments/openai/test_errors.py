@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from deployments.openai.errors import engine_error, spell
+from deployments.openai.errors import engine_error, not_one_of, spell
 from models.errors import Busy, EngineError, Failed, Invalid, TooLong
 from models.mock import MockEngine
 from tests.deployments.schemas import check
@@ -44,6 +44,17 @@ def test_permanent_errors_are_not_to_be_retried() -> None:
 
 def test_paths_are_spelled_as_callers_do() -> None:
     assert spell(("messages", 1, "content", 0, "type")) == "messages[1].content[0].type"
+
+
+def test_what_is_known_is_listed() -> None:
+    error = not_one_of("tool_choice", ("none", "auto"))
+    message = "Invalid value for 'tool_choice'. Supported values are: 'none', 'auto'."
+    assert error.body["error"] == {
+        "message": message,
+        "type": "invalid_request_error",
+        "param": "tool_choice",
+        "code": "invalid_value",
+    }
 
 
 @pytest.mark.parametrize("stream", [False, True])
