@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from models.errors import Invalid, TimedOut
 
@@ -15,6 +15,24 @@ MAX_LOGPROBS = 20
 MAX_BAD_WORDS = 256
 MAX_PRIORITY = 1000
 MOST = 2**63 - 1  # of whatever has no other bound: what fits a tensor
+
+
+class Limits(NamedTuple):
+    """A number is from ``low`` to ``high``, both included unless ``open_below``."""
+
+    low: float
+    high: float
+    open_below: bool = False
+
+
+# Of parameters of sampling, as callers are told them too.
+LIMITS: Mapping[str, Limits] = {
+    "temperature": Limits(0, 2),
+    "top_p": Limits(0, 1, open_below=True),
+    "min_p": Limits(0, 1),
+    "presence_penalty": Limits(-2, 2),
+    "frequency_penalty": Limits(-2, 2),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +74,9 @@ class SamplingParams:
                 f"min_tokens ({self.min_tokens}) is greater than max_tokens ({self.max_tokens}).",
                 "min_tokens",
             )
-        _within("temperature", self.temperature, 0.0, 2.0)
-        _within("top_p", self.top_p, 0.0, 1.0, open_below=True)
+        for name, (low, high, open_below) in LIMITS.items():
+            _within(name, getattr(self, name), low, high, open_below=open_below)
         _within("top_k", self.top_k, 0, MOST)
-        _within("min_p", self.min_p, 0.0, 1.0)
-        _within("presence_penalty", self.presence_penalty, -2.0, 2.0)
-        _within("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
         _within("repetition_penalty", self.repetition_penalty, 0.01, 100.0)
         for token, bias in self.logit_bias.items():
             _within("logit_bias", token, 0, MOST)

@@ -16,22 +16,24 @@ from deployments.openai.tokenization import DetokenizeBody, TokenizeBody
 from deployments.openapi import parts
 from deployments.openapi.schema import FLAG, NULL, STRING, Schema, or_null
 from deployments.responses import request as responses
-from models.request import MAX_CHOICES
+from models.request import LIMITS, MAX_CHOICES, Limits
 
 Neutral = Mapping[str, Collection[Any]]
 
+
+def _bounds(limits: Limits) -> Schema:
+    least = "exclusiveMinimum" if limits.open_below else "minimum"
+    return {least: limits.low, "maximum": limits.high}
+
+
 # Limits of the request's types, which the request models leave to them.
 BOUNDS: Mapping[str, Schema] = {
+    **{name: _bounds(limits) for name, limits in LIMITS.items()},
     "best_of": {"minimum": 1, "maximum": MAX_CHOICES},
     "dimensions": {"minimum": 1},
-    "frequency_penalty": {"minimum": -2, "maximum": 2},
-    "min_p": {"minimum": 0, "maximum": 1},
     "min_tokens": {"minimum": 0},
     "n": {"minimum": 1, "maximum": MAX_CHOICES},
-    "presence_penalty": {"minimum": -2, "maximum": 2},
     "repetition_penalty": {"exclusiveMinimum": 0},
-    "temperature": {"minimum": 0, "maximum": 2},
-    "top_p": {"exclusiveMinimum": 0, "maximum": 1},
 }
 # Options of a stream go with streams only.
 STREAMED = [

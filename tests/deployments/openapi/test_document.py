@@ -22,6 +22,7 @@ from starlette.applications import Starlette
 from starlette.routing import Route
 
 from deployments.openapi.document import document
+from models.request import LIMITS
 from tests.deployments.serving import Counting, TokenizingMock, client, make_app
 
 CHECKS = [
@@ -104,6 +105,16 @@ def test_what_a_body_may_be(name: str, value: Any, right: bool) -> None:
     whole = document(["mock"], ["vectors"], keys=False)
     validator = Draft202012Validator({**whole, "$ref": f"#/components/schemas/{name}"})
     assert validator.is_valid(value) is right
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_numbers_have_the_limits_of_requests(name: str) -> None:
+    low, high, open_below = LIMITS[name]
+    body = document(["mock"], keys=False)["components"]["schemas"]["ChatRequest"]
+    validator = Draft202012Validator(body["properties"][name])
+    values = (None, low - 0.01, low, low + 0.01, high, high + 0.01)
+    right = [validator.is_valid(value) for value in values]
+    assert right == [True, False, not open_below, True, True, False]
 
 
 # The same endpoints are at the paths without /v1.
