@@ -138,7 +138,7 @@ class _Life:
         self._engine.metrics.request_finished(
             reason,
             prompt_tokens=self._tokens,
-            completion_tokens=0,
+            completion_tokens=None,
             queue_s=None if self._running is None else self._running - self._arrived,
             first_token_s=None,
             total_s=time.monotonic() - self._arrived,

@@ -133,28 +133,31 @@ class LlmMetrics:
         reason: FinishReason,
         *,
         prompt_tokens: int | None,
-        completion_tokens: int,
+        completion_tokens: int | None,
         queue_s: float | None,
         first_token_s: float | None,
         total_s: float,
     ) -> None:
         """One choice has ended; times run from its arrival, None for what it never reached.
 
-        ``prompt_tokens`` are None but for one choice of those that share a prompt.
+        ``prompt_tokens`` are None but for one choice of those that share a prompt,
+        ``completion_tokens`` where none are ever generated.
         """
         self._tell()
         self._add(FINISHED, 1, reason.value)
         if prompt_tokens is not None:
             self._add(PROMPT_TOKENS, prompt_tokens)
             self._observe(PROMPT_SIZE, prompt_tokens)
-        self._observe(ANSWER_SIZE, completion_tokens)
+        if completion_tokens is not None:
+            self._observe(ANSWER_SIZE, completion_tokens)
         self._observe(DURATION, total_s)
         if queue_s is not None:
             self._observe(QUEUE_TIME, queue_s)
         if first_token_s is not None:
             self._observe(FIRST_TOKEN, first_token_s)
-            if completion_tokens > 1 and total_s > first_token_s:
-                self._observe(REQUEST_RATE, (completion_tokens - 1) / (total_s - first_token_s))
+            later = (completion_tokens or 0) - 1
+            if later > 0 and total_s > first_token_s:
+                self._observe(REQUEST_RATE, later / (total_s - first_token_s))
 
     def generated(self, tokens: int) -> None:
         """So many tokens were just generated for one sequence."""

@@ -116,6 +116,8 @@ async def test_who_does_not_fit_waits_and_then_is_turned_away() -> None:
         assert measured(engine)["stepserve_requests_finished_total/stop"] == 2
         assert measured(engine)["stepserve_prompt_tokens_total"] == 2
         assert measured(engine)["stepserve_step_sequences_sum"] == 2
+        assert measured(engine)["stepserve_request_prompt_tokens_count"] == 2
+        assert measured(engine)["stepserve_request_generated_tokens_count"] == 0
 
 
 async def test_a_failing_batch_is_told_and_remembered() -> None:
