@@ -22,7 +22,7 @@ class RaySink:
             self._register(metric)
 
     def add(self, metric: Metric, value: float, label: str = "") -> None:
-        self._counters[metric].inc(value, {metric.label: label} if metric.label else {})
+        self._counters[metric].inc(value, {metric.label.name: label} if metric.label else {})
 
     def set(self, metric: Metric, value: float) -> None:
         self._gauges[metric].set(value)
@@ -34,7 +34,7 @@ class RaySink:
 
     def _register(self, metric: Metric) -> None:
         name = metric.name.removesuffix("_total")  # Ray adds it to counters
-        keys: Any = ("model",) if metric.label is None else ("model", metric.label)
+        keys: Any = ("model",) if metric.label is None else ("model", metric.label.name)
         if metric.kind is Kind.COUNTER:
             self._counters[metric] = metrics.Counter(name, metric.help, keys)
             self._counters[metric].set_default_tags({"model": self._model})

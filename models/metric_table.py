@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from models.events import FinishReason
+
 
 class Kind(Enum):
     """How values of a metric combine: added up, set, or counted into buckets."""
@@ -12,6 +14,14 @@ class Kind(Enum):
     COUNTER = "counter"
     GAUGE = "gauge"
     HISTOGRAM = "histogram"
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """What splits a metric, and all that it can be."""
+
+    name: str
+    values: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,7 +32,7 @@ class Metric:
     kind: Kind
     help: str
     buckets: tuple[float, ...] = ()
-    label: str | None = None
+    label: Label | None = None
 
 
 _FAST = (0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1)
@@ -52,7 +62,7 @@ _SIZE = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)
 _TOKENS = (*_SIZE, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 65536.0, 131072.0)
 
 
-def _counter(name: str, text: str, label: str | None = None) -> Metric:
+def _counter(name: str, text: str, label: Label | None = None) -> Metric:
     return Metric(f"stepserve_{name}_total", Kind.COUNTER, text, label=label)
 
 
@@ -83,7 +93,11 @@ REQUEST_RATE = _histogram(
 )
 PROMPT_SIZE = _histogram("request_prompt_tokens", "Prompt tokens of one request.", _TOKENS)
 ANSWER_SIZE = _histogram("request_generated_tokens", "Generated tokens of one request.", _TOKENS)
-FINISHED = _counter("requests_finished", "Requests by the reason of their end.", label="reason")
+FINISHED = _counter(
+    "requests_finished",
+    "Requests by the reason of their end.",
+    Label("reason", tuple(reason.value for reason in FinishReason)),
+)
 REJECTED = _counter("requests_rejected", "Requests turned away because the model was busy.")
 PROMPT_TOKENS = _counter("prompt_tokens", "Prompt tokens of all requests.")
 GENERATED_TOKENS = _counter("generated_tokens", "Generated tokens; its rate is tokens per second.")

@@ -62,13 +62,13 @@ class Sink(Protocol):
 class PrometheusSink:
     """Metrics in a registry of their own, labelled by model."""
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, metrics: Sequence[Metric] = METRICS) -> None:
         self._model = model
         self.registry = CollectorRegistry()
         self._counters: dict[tuple[Metric, str], Counter] = {}
         self._gauges: dict[Metric, Gauge] = {}
         self._histograms: dict[Metric, Histogram] = {}
-        for metric in METRICS:
+        for metric in metrics:
             self._register(metric)
 
     def add(self, metric: Metric, value: float, label: str = "") -> None:
@@ -101,9 +101,9 @@ class PrometheusSink:
             counter = Counter(name, text, ["model"], registry=registry)
             self._counters[metric, ""] = counter.labels(self._model)
         else:
-            counter = Counter(name, text, ["model", metric.label], registry=registry)
-            for reason in FinishReason:
-                self._counters[metric, reason.value] = counter.labels(self._model, reason.value)
+            counter = Counter(name, text, ["model", metric.label.name], registry=registry)
+            for value in metric.label.values:
+                self._counters[metric, value] = counter.labels(self._model, value)
 
 
 class LlmMetrics:

@@ -3,8 +3,8 @@ from __future__ import annotations
 from prometheus_client import generate_latest
 
 from models.events import FinishReason
-from models.metric_table import METRICS, Kind, Metric
-from models.metrics import BURST, LlmMetrics
+from models.metric_table import METRICS, Kind, Label, Metric
+from models.metrics import BURST, LlmMetrics, PrometheusSink
 
 NAMES = {
     "stepserve_time_to_first_token_seconds",
@@ -69,6 +69,14 @@ def test_every_metric_is_shown_before_anything_has_happened() -> None:
     for metric in METRICS:
         suffix = "_bucket{" if metric.kind is Kind.HISTOGRAM else ""
         assert metric.name + suffix in text, metric.name
+
+
+def test_a_split_metric_is_shown_for_all_that_its_label_can_be() -> None:
+    counter = Metric("some_total", Kind.COUNTER, "Some.", label=Label("color", ("red", "blue")))
+    sink = PrometheusSink("model", (counter,))
+    sink.add(counter, 2, "red")
+    shown = {dict(labels)["color"]: value for _, labels, value in sink.samples()}
+    assert shown == {"red": 2, "blue": 0}
 
 
 def test_a_finished_request_is_counted_by_its_reason_and_its_tokens() -> None:
