@@ -10,7 +10,7 @@ from typing import Any
 
 from models.folder import SourceError, missing, require_complete, size_text
 
-log = logging.getLogger("stepserve")
+logger = logging.getLogger("stepserve")
 
 TOKENIZER_PATTERNS = ["*.json", "*.jinja"]
 WEIGHT_PATTERNS = ["*.safetensors"]
@@ -62,7 +62,7 @@ class HubModel:
         try:
             files = self._snapshot(patterns, dry_run=True)
             size = sum(file.file_size or 0 for file in files if file.will_download)
-            log.info("fetching %s from the hub: %s", self, size_text(size))
+            logger.info("fetching %s from the hub: %s", self, size_text(size))
             return Path(self._snapshot(patterns))
         except OSError as error:  # the base of all of the client's errors
             reason = error.__cause__ or error

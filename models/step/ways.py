@@ -23,7 +23,7 @@ from models.step.varlen import PRECISIONS
 from models.step.weights import parameters_of, settled_weights, weights_of
 from models.step.wishes import Wishes
 
-log = logging.getLogger("stepserve")
+logger = logging.getLogger("stepserve")
 
 VARLEN_BLOCK = 256  # tokens; the variable-length kernel that torch ships may take no other
 LONGEST_PROBE = 64  # tokens
@@ -238,7 +238,7 @@ def ways(
             )
         except NoNative as reason:
             if isinstance(reason, NoLibrary):
-                log.warning("steps take longer without native kernels: %s", reason)
+                logger.warning("steps take longer without native kernels: %s", reason)
             yield f"native: {reason}"
     half = model.dtype in PRECISIONS and kv_dtype in (None, model.dtype)
     if kernels in ("auto", "varlen") and model.device.type == "cuda" and half:

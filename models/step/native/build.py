@@ -18,7 +18,7 @@ from filelock import FileLock
 
 from models.step.native.library import load
 
-log = logging.getLogger("stepserve")
+logger = logging.getLogger("stepserve")
 
 SOURCE = Path(__file__).parent
 THIS_MACHINE = "native"  # as compilers name the processor they run on
@@ -58,7 +58,7 @@ def _loaded(path: Path, compiler: list[str], processor: str) -> ctypes.CDLL:
         try:
             return load(path)
         except (OSError, AttributeError) as error:
-            log.warning("%s is compiled again: %s", path, error)
+            logger.warning("%s is compiled again: %s", path, error)
     _compile(compiler, processor, path)
     return load(path)
 
@@ -77,7 +77,7 @@ def _folder() -> Path:
 
 
 def _compile(compiler: list[str], processor: str, path: Path) -> None:
-    log.info("compiling the native kernels with %s, once", compiler[0])
+    logger.info("compiling the native kernels with %s, once", compiler[0])
     started = time.perf_counter()
     part = path.with_suffix(f".{os.getpid()}")
     sources = map(str, sorted(SOURCE.glob("*.cpp")))
@@ -90,7 +90,7 @@ def _compile(compiler: list[str], processor: str, path: Path) -> None:
         lines = [line for line in done.stderr.splitlines() if "error" in line] or ["no message"]
         raise NoLibrary(f"{compiler[0]} failed: {lines[0].strip()}")
     part.replace(path)
-    log.info("compiled the native kernels in %.1f s", time.perf_counter() - started)
+    logger.info("compiled the native kernels in %.1f s", time.perf_counter() - started)
 
 
 def _fingerprint(compiler: list[str], processor: str) -> str:

@@ -13,7 +13,7 @@ from torch import Tensor
 from models.step.native.build import NoNative
 from models.step.native.team import Team
 
-log = logging.getLogger("stepserve")
+logger = logging.getLogger("stepserve")
 
 WISH = Struct("ddffi0d")  # as in rows.cpp, where the next one begins as a double does
 
@@ -76,5 +76,5 @@ def row_kernels(device: torch.device) -> RowKernels | None:
     try:
         return RowKernels(Team(torch.get_num_threads()))
     except NoNative as reason:
-        log.info("sampling by torch's operators: %s", reason)
+        logger.info("sampling by torch's operators: %s", reason)
         return None
