@@ -62,13 +62,13 @@ class Sink(Protocol):
 class PrometheusSink:
     """Metrics in a registry of their own, labelled by model."""
 
-    def __init__(self, model: str, metrics: Sequence[Metric] = METRICS) -> None:
+    def __init__(self, model: str) -> None:
         self._model = model
         self.registry = CollectorRegistry()
         self._counters: dict[tuple[Metric, str], Counter] = {}
         self._gauges: dict[Metric, Gauge] = {}
         self._histograms: dict[Metric, Histogram] = {}
-        for metric in metrics:
+        for metric in METRICS:
             self._register(metric)
 
     def add(self, metric: Metric, value: float, label: str = "") -> None:

@@ -3,8 +3,8 @@ from __future__ import annotations
 from prometheus_client import generate_latest
 
 from models.events import FinishReason
-from models.metric_table import METRICS, Kind, Label, Metric
-from models.metrics import BURST, LlmMetrics, PrometheusSink
+from models.metric_table import METRICS, Kind, Metric
+from models.metrics import BURST, LlmMetrics
 
 NAMES = {
     "stepserve_time_to_first_token_seconds",
@@ -72,11 +72,12 @@ def test_every_metric_is_shown_before_anything_has_happened() -> None:
 
 
 def test_a_split_metric_is_shown_for_all_that_its_label_can_be() -> None:
-    counter = Metric("some_total", Kind.COUNTER, "Some.", label=Label("color", ("red", "blue")))
-    sink = PrometheusSink("model", (counter,))
-    sink.add(counter, 2, "red")
-    shown = {dict(labels)["color"]: value for _, labels, value in sink.samples()}
-    assert shown == {"red": 2, "blue": 0}
+    samples = LlmMetrics("model").samples()
+    shown = {(name, *pair) for name, labels, _ in samples for pair in labels if pair[0] != "model"}
+    labels = [(metric.name, metric.label) for metric in METRICS if metric.label]
+    due = {(name, label.name, value) for name, label in labels for value in label.values}
+    assert due <= shown
+    assert {value for _, _, value in due} == {*FinishReason}
 
 
 def test_a_finished_request_is_counted_by_its_reason_and_its_tokens() -> None:
