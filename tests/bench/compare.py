@@ -31,13 +31,17 @@ ALONE = {"A", "B", "C"}  # what the engine alone is asked as well
 
 @dataclass(frozen=True)
 class Plan:
-    """What is run; no scenario takes longer than `limit_s`. All files go below `folder`."""
+    """What is run; no scenario takes longer than `limit_s`. All files go below `folder`.
+
+    A server rests for `rest_s` after its start: what it does then is no part of its speed.
+    """
 
     scenarios: Sequence[Scenario]
     rounds: int
     seed: str
     limit_s: float
     folder: Path
+    rest_s: float = 5.0
 
     @property
     def file(self) -> Path:
@@ -88,6 +92,7 @@ class Comparison:
                 started = stack.enter_context(running(server, peers, self._logs))
                 self.results.starts.append(Start(server.name, number, started.start_s))
                 self._say(f"  answers after {started.start_s:.1f} s")
+                time.sleep(self._plan.rest_s)
                 beside = self._engine(stack, started, number) if with_engine else nothing
                 ask = over_http(started.endpoint)
                 self._scenarios(server.name, number, ask, started.cpu_s, beside)

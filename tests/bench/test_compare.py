@@ -19,7 +19,7 @@ SHORT = Scenario("A", "short", 2, 4, answer_tokens=8)
 
 
 def comparison(folder: Path, *scenarios: Scenario, limit_s: float = 20.0) -> Comparison:
-    plan = Plan(scenarios or (SHORT,), 2, "0", limit_s, folder)
+    plan = Plan(scenarios or (SHORT,), 2, "0", limit_s, folder, rest_s=0.0)
     return Comparison(plan, Prompts.of_words(), Results("here"), lambda text: None)
 
 
