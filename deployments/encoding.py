@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from models.errors import TooLong
 from models.request import ChatPrompt, GenerateRequest, Prompt, TextPrompt
-from models.text.pipeline import Encoded, TextPipeline
+from models.text.encoded import Encoded
+from models.text.pipeline import TextPipeline
 
 MESSAGE = 64  # characters that a message is worth, beside its own
 

@@ -25,7 +25,8 @@ from models.answer import Answer, token_request
 from models.errors import Invalid
 from models.events import Event
 from models.request import GenerateRequest, Prompt
-from models.text.pipeline import Encoded, TextPipeline
+from models.text.encoded import Encoded
+from models.text.pipeline import TextPipeline
 from models.token_engine import Admitted, Tokens
 
 logger = logging.getLogger("stepserve")

@@ -17,8 +17,8 @@ from models.build import build_text
 from models.embedding import EmbedRequest, TokenInputs
 from models.errors import EngineError
 from models.request import GenerateRequest, Prompt, TextPrompt, TokenPrompt
+from models.text.encoded import Encoded
 from models.text.inputs import encode_inputs
-from models.text.pipeline import Encoded
 
 ON_THE_LOOP = 4000  # characters or tokens; more of them are a thread's work
 THREADS = 4

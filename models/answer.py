@@ -20,7 +20,8 @@ from models.events import (
 from models.ledger import Ledger
 from models.logprobs import token_logprobs
 from models.request import GenerateRequest, TextPrompt
-from models.text.pipeline import Encoded, TextPipeline
+from models.text.encoded import Encoded
+from models.text.pipeline import TextPipeline
 from models.token_engine import Admitted, TokenRequest, Tokens
 
 # How an answer ends that was asked for a call of one certain function, as OpenAI has it.

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tokenizers import Tokenizer
 
 from models.errors import Invalid
-from models.request import ChatPrompt, GenerateRequest, Grammar, Prompt, TextPrompt
+from models.request import ChatPrompt, GenerateRequest, Prompt, TextPrompt
 from models.text.alignment import Alignment
 from models.text.detokenizer import TextDecoder
+from models.text.encoded import Encoded
 from models.text.incremental import Detokenizer, IncrementalText
 from models.text.infill import find_infill
 from models.text.parsing import AnswerParser, Reading, find_formats
@@ -18,26 +19,6 @@ from models.text.stop_ids import StopIds
 from models.text.template import ChatTemplate
 
 PROMPT_END = 24  # tokens of a prompt in which a marker that begins the reasoning is found
-
-
-@dataclass(frozen=True, slots=True)
-class Encoded:
-    """A request as a model and a decoder need it.
-
-    ``stop_ids`` maps each token that ends the answer to the stop as its caller spelled it, None
-    for an end-of-sequence token. ``stops`` are for the text: not empty, each once. ``continues``
-    tells whether the answer goes on with the prompt's text or, in a chat, starts its own.
-    ``grammar`` is what the whole answer must match, ``bad_words`` are the request's as runs of
-    tokens.
-    """
-
-    token_ids: tuple[int, ...]
-    stop_ids: Mapping[int, str | int | None]
-    stops: tuple[str, ...]
-    continues: bool = True
-    reading: Reading = field(default_factory=Reading)
-    grammar: Grammar | None = None
-    bad_words: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

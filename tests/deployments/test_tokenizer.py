@@ -6,7 +6,7 @@ from configs.settings import ModelSettings
 from deployments.tokenizer import ON_THE_LOOP, Tokenizer
 from models.errors import Invalid, TooLong
 from models.request import ChatPrompt, GenerateRequest, Prompt, TextPrompt, TokenPrompt
-from models.text.pipeline import Encoded
+from models.text.encoded import Encoded
 
 
 async def tokenizer() -> Tokenizer:

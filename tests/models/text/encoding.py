@@ -6,8 +6,9 @@ import pytest
 
 from models.errors import Invalid
 from models.request import ChatPrompt, GenerateRequest, Prompt, SamplingParams
+from models.text.encoded import Encoded
 from models.text.loading import byte_pipeline
-from models.text.pipeline import Encoded, TextPipeline
+from models.text.pipeline import TextPipeline
 
 BYTES = byte_pipeline()
 CHAT = ChatPrompt(({"role": "user", "content": "Hi"},))

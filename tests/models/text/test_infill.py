@@ -8,8 +8,9 @@ from tokenizers import AddedToken, processors
 from models.errors import Invalid
 from models.request import GenerateRequest, SamplingParams, TextPrompt
 from models.text.byte_tokenizer import BOS, END, byte_tokenizer
+from models.text.encoded import Encoded
 from models.text.infill import FORMS, Infill, find_infill
-from models.text.pipeline import Encoded, TextPipeline
+from models.text.pipeline import TextPipeline
 from tests.models.text.vocabularies import id_of
 
 HOLE = TextPrompt("def f(", "): pass")
