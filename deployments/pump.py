@@ -18,6 +18,7 @@ from deployments.lines.outlet import Address, Reader
 from deployments.wire import Item, Packed, unpack
 from models.errors import EngineError
 from models.request import GenerateRequest
+from models.time_left import TimeLeft
 from models.token_engine import TokenRequest, Tokens
 
 logger = logging.getLogger("stepserve")
@@ -26,23 +27,27 @@ Asked = TypeVar("Asked", TokenRequest, GenerateRequest)
 Call = Callable[[Asked, Reader], Any]  # to a replica; returns a handle's stream
 
 
-async def started(call: Call[Asked], request: Asked, inlet: Inlet) -> tuple[Pump, Asked]:
-    """A pump that has its first items, and the request whose they are.
+async def started(
+    call: Call[Asked], request: Asked, inlet: Inlet, left: TimeLeft
+) -> tuple[Pump, Asked]:
+    """A pump that has its first items, and the request whose they are. Raises ``TimedOut``.
 
     A replica that is lost before them is replaced once. The request has another id then: its first
-    attempt may go on for a while, and where only a connection was lost, on the same replica.
+    attempt may go on for a while, and where only a connection was lost, on the same replica. Each
+    is told what is left of the time then, in the place of the request's ``timeout_s``.
     """
-    try:
-        return await _started(call, request, inlet), request
-    except ReplicaLost:
-        logger.warning("a replica was lost before its first token: asking another")
-        again = replace(request, id=f"{request.id}-again")
-        return await _started(call, again, inlet), again
+    async with left.bounds():
+        try:
+            return await _started(call, request, inlet, left), request
+        except ReplicaLost:
+            logger.warning("a replica was lost before its first token: asking another")
+            again = replace(request, id=f"{request.id}-again")
+            return await _started(call, again, inlet, left), again
 
 
-async def _started(call: Call[Asked], request: Asked, inlet: Inlet) -> Pump:
+async def _started(call: Call[Asked], request: Asked, inlet: Inlet, left: TimeLeft) -> Pump:
     box = inlet.box()
-    pump = Pump(call(request, box.reader), box, inlet)
+    pump = Pump(call(replace(request, timeout_s=left.seconds()), box.reader), box, inlet)
     try:
         await pump.begin()
     except BaseException:
@@ -61,6 +66,7 @@ class Pump:
         self._ready: list[Packed] = []
         self._wake = asyncio.Event()
         self._lost = False
+        self.given_up = False
         box.open(self)
         self._task = asyncio.create_task(self._run())
         self._task.add_done_callback(self._ended)
@@ -93,6 +99,12 @@ class Pump:
         self._box.close()
         return self._stream
 
+    def give_up(self) -> None:
+        """Waits for nothing more, unless all is there: ``next`` brings what came, then the end."""
+        if not self._task.done():
+            self.given_up = True
+            self.stop_reading()
+
     def take(self, payload: Packed) -> None:
         """One more item, which came by the line."""
         self._ready.append(payload)
@@ -108,6 +120,8 @@ class Pump:
         """Whether nothing more comes; raises why, if it is not the end."""
         if self._lost:
             raise ReplicaLost
+        if self.given_up:
+            return True
         if self._task.done():
             self._task.result()
         return self._task.done()

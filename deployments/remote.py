@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
-import time
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import aclosing
 from typing import Any, cast
@@ -27,11 +26,13 @@ from models.events import Event
 from models.request import GenerateRequest, Prompt
 from models.text.encoded import Encoded
 from models.text.pipeline import TextPipeline
+from models.time_left import TimeLeft
 from models.token_engine import Admitted, Tokens
 
 logger = logging.getLogger("stepserve")
 
 ENCODED_HERE = 6000  # characters, which take the loop a ms or two of English, 12 of the worst
+LATE_END_S = 0.5  # of a model that should have ended an answer by itself; it may have begun late
 STOP_TIMEOUT_S = 5.0  # after it a stream whose text has stopped is cancelled instead
 
 Handle = DeploymentHandle[Any]
@@ -81,11 +82,10 @@ class RemoteEngine:
 
     def generate(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
         """See ``LlmEngine.generate``."""
+        left = TimeLeft(request.timeout_s)
         if self._speaks is None:
-            return self._once_described(request)
-        return (
-            self._from_events(request) if self._speaks == "events" else self._from_tokens(request)
-        )
+            return self._once_described(request, left)
+        return self._answer(request, left)
 
     async def tokenize(self, prompt: Prompt, *, special_tokens: bool = True) -> tuple[int, ...]:
         """See ``Tokenizes.tokenize``."""
@@ -113,14 +113,23 @@ class RemoteEngine:
         if self._speaks is None:
             await self.describe()
 
-    async def _once_described(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
-        await self.describe()
-        async with aclosing(self.generate(request)) as events:
+    async def _once_described(
+        self, request: GenerateRequest, left: TimeLeft
+    ) -> AsyncGenerator[Event, None]:
+        async with left.bounds():
+            await self.describe()
+        async with aclosing(self._answer(request, left)) as events:
             async for event in events:
                 yield event
 
-    async def _from_events(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
-        pump, _ = await started(self._events.remote, request, self._inlet)
+    def _answer(self, request: GenerateRequest, left: TimeLeft) -> AsyncGenerator[Event, None]:
+        answer = self._from_events if self._speaks == "events" else self._from_tokens
+        return answer(request, left)
+
+    async def _from_events(
+        self, request: GenerateRequest, left: TimeLeft
+    ) -> AsyncGenerator[Event, None]:
+        pump, _ = await started(self._events.remote, request, self._inlet, left)
         try:
             while ready := await pump.next():
                 for item in ready:
@@ -128,21 +137,27 @@ class RemoteEngine:
         finally:
             pump.stop_reading().cancel()
 
-    async def _from_tokens(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
-        began = time.monotonic()
-        encoded = await self._encoded(request)
-        request = request.after(time.monotonic() - began)
+    async def _from_tokens(
+        self, request: GenerateRequest, left: TimeLeft
+    ) -> AsyncGenerator[Event, None]:
+        async with left.bounds():
+            encoded = await self._encoded(request)
         answer = Answer(self._text, encoded, request)
         tokens = token_request(request, encoded)
-        pump, asked = await started(self._tokens.remote, tokens, self._inlet)
+        pump, asked = await started(self._tokens.remote, tokens, self._inlet, left)
         stops: list[_Task] = []
+        call_off = left.when_over(pump.give_up, late_s=LATE_END_S)
         try:
             while answer.unfinished and (ready := await pump.next()):
                 events = [event for item in ready for event in answer.events(_token(item))]
                 stops += [self._stop(asked.id, choice) for choice in answer.stopped()]
                 for event in events:
                     yield event
+            if pump.given_up:
+                for event in answer.expire():
+                    yield event
         finally:
+            call_off()
             self._end(pump.stop_reading(), stops)
 
     async def _encoded(self, request: GenerateRequest) -> Encoded:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 
 from deployments.openai.errors import timed_out
 from models.engine import LlmEngine
 from models.errors import Busy, Failed
 from models.events import Event
 from models.request import GenerateRequest
+from models.time_left import TimeLeft
 
 CHOICES_AT_ONCE = 32  # of one HTTP request, so that its own size never makes an engine busy
 
@@ -89,10 +90,10 @@ async def _many(
 ) -> AsyncGenerator[Numbered, None]:
     ready: asyncio.Queue[Numbered | asyncio.Task[None]] = asyncio.Queue()
     turns = _Turns(min(len(requests), max(1, CHOICES_AT_ONCE // requests[0].n)))
-    began = time.monotonic()
+    left = TimeLeft(requests[0].timeout_s)
 
     async def attempt(position: int, request: GenerateRequest) -> None:
-        rest = request.after(time.monotonic() - began)
+        rest = replace(request, timeout_s=left.seconds())
         async with aclosing(engine.generate(rest)) as events:
             async for event in events:
                 turns.begun = True
@@ -104,7 +105,8 @@ async def _many(
             try:
                 await attempt(position, request)
             except Busy as busy:
-                await turns.wait(busy)
+                async with left.bounds():
+                    await turns.wait(busy)
             else:
                 return turns.give()
 

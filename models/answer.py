@@ -58,6 +58,11 @@ class Answer:
             self._stopped += [item.choice] if item.finish is None else []
         return events
 
+    def expire(self) -> list[Event]:
+        """Ends by ``LENGTH`` all choices that still go."""
+        ends = [Tokens(i, (), FinishReason.LENGTH) for i in range(len(self._choices))]
+        return [event for end in ends for event in self.events(end)]
+
     def stopped(self) -> list[int]:
         """Choices that ended in the text since the last call, while their tokens still come."""
         stopped, self._stopped = self._stopped, []

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from models.errors import Invalid, TimedOut
+from models.errors import Invalid
 
 MAX_CHOICES = 128
 MAX_STOPS = 64
@@ -221,14 +221,6 @@ class GenerateRequest:
         _within("priority", self.priority, -MAX_PRIORITY, MAX_PRIORITY)
         if len(self.stop) > MAX_STOPS:
             raise Invalid(f"At most {MAX_STOPS} stop sequences are allowed.", "stop")
-
-    def after(self, seconds: float) -> GenerateRequest:
-        """The same with so much less time. Raises ``TimedOut``."""
-        if self.timeout_s is None:
-            return self
-        if self.timeout_s <= seconds:
-            raise TimedOut
-        return replace(self, timeout_s=self.timeout_s - seconds)
 
 
 def _within(param: str, value: float, low: float, high: float, *, open_below: bool = False) -> None:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import aclosing
+from dataclasses import replace
 from types import TracebackType
 
 from models.answer import Answer, token_request
@@ -18,6 +19,7 @@ from models.errors import Closed
 from models.events import Event
 from models.request import GenerateRequest, Prompt
 from models.text.pipeline import TextPipeline
+from models.time_left import TimeLeft
 from models.token_engine import TokenEngine
 
 _Deliver = Callable[[Event | BaseException | None], object]
@@ -114,9 +116,11 @@ class Scheduled:
                 deliver(event)
 
     async def _events(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
-        encoded = await asyncio.to_thread(self.text.encode, request)
+        left = TimeLeft(request.timeout_s)
+        async with left.bounds():
+            encoded = await asyncio.to_thread(self.text.encode, request)
         answer = Answer(self.text, encoded, request)
-        tokens = token_request(request, encoded)
+        tokens = replace(token_request(request, encoded), timeout_s=left.seconds())
         async with aclosing(self.engine.generate(tokens)) as items:
             async for item in items:
                 for event in answer.events(item):

@@ -24,6 +24,7 @@ from models.request import Grammar, SamplingParams
 from models.schedule.admission import Admission, Place
 from models.schedule.sequence import Constraint, Scores, Sequence
 from models.stepper import Progress, Stepper
+from models.time_left import TimeLeft
 
 logger = logging.getLogger("stepserve")
 
@@ -132,8 +133,9 @@ class TokenEngine:
 
     @asynccontextmanager
     async def _answering(self, request: TokenRequest) -> AsyncGenerator[_Answer, None]:
+        left = TimeLeft(request.timeout_s)
         self._check(request)
-        answer = await self._enter(request)
+        answer = await self._enter(request, left)
         try:
             yield answer
         finally:
@@ -149,18 +151,18 @@ class TokenEngine:
         if request.n > self.admission.max_running + self.admission.max_waiting:
             raise Invalid(f"n={request.n} is more than this server can ever take.", "n")
 
-    async def _enter(self, request: TokenRequest) -> _Answer:
+    async def _enter(self, request: TokenRequest, left: TimeLeft) -> _Answer:
         """Takes the places first: a request that is turned away costs nothing more."""
         places = self._places(request)
         try:
-            constraints = await self._constraints(request)
+            constraints = await self._constraints(request, left)
             if request.id in self._answers:
                 raise Failed(f"A request with the id {request.id} is already running.")
         except BaseException:
             for place in places:
                 self.admission.leave(place)
             raise
-        answer = self._answers[request.id] = _Answer(self, request, places, constraints)
+        answer = self._answers[request.id] = _Answer(self, request, left, places, constraints)
         self.observe()
         return answer
 
@@ -177,13 +179,16 @@ class TokenEngine:
             self.metrics.rejected()
             raise
 
-    async def _constraints(self, request: TokenRequest) -> abc.Sequence[Constraint | None]:
+    async def _constraints(
+        self, request: TokenRequest, left: TimeLeft
+    ) -> abc.Sequence[Constraint | None]:
         grammar = request.grammar
         if grammar is None:
             return [None] * request.n
         if self._grammars is None:
             raise Invalid("This model follows no grammars.", grammar.param)
-        return await self._grammars.start(grammar, request.stop_ids, request.n)
+        async with left.bounds():
+            return await self._grammars.start(grammar, request.stop_ids, request.n)
 
     def stop_choice(self, request_id: str, choice: int) -> None:
         """Ends one choice whose text matched a stop downstream. Idempotent."""
@@ -223,6 +228,7 @@ class _Answer:
         self,
         engine: TokenEngine,
         request: TokenRequest,
+        left: TimeLeft,
         places: list[Place],
         constraints: abc.Sequence[Constraint | None],
     ) -> None:
@@ -232,10 +238,7 @@ class _Answer:
         self._begun = False
         self._take_over: Take | None = None
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._timer: asyncio.TimerHandle | None = None
-        if request.timeout_s is not None:
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(request.timeout_s, self._expire)
+        self._call_off = left.when_over(self._expire)
         sequences = [
             _sequence(request, choice, engine.max_context, constraint)
             for choice, constraint in enumerate(constraints)
@@ -285,8 +288,7 @@ class _Answer:
             yield item
 
     def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._call_off()
         for life in self.lives:
             life.end(FinishReason.CANCELLED)
 

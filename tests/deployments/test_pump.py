@@ -10,10 +10,11 @@ from ray.exceptions import RayActorError
 from deployments.calls import ReplicaLost
 from deployments.lines.inlet import Box, Inlet
 from deployments.lines.outlet import Reader
-from deployments.pump import Pump, merged, started
+from deployments.pump import Call, Pump, merged, started
 from deployments.wire import Item, Packed, pack
-from models.errors import Failed
+from models.errors import Failed, TimedOut
 from models.events import FinishReason, Text
+from models.time_left import TimeLeft
 from models.token_engine import Admitted, TokenEngine, TokenRequest, Tokens
 from tests.models.recall import expected, recall_model
 from tests.models.test_token_engine import ask, serving
@@ -45,6 +46,16 @@ class Lost(ListStream):
         raise RayActorError
 
 
+class Silent(ListStream):
+    """Says nothing more after all this."""
+
+    async def __anext__(self) -> list[Packed]:
+        try:
+            return await super().__anext__()
+        except StopAsyncIteration:
+            return await asyncio.Event().wait() and []
+
+
 def packed(*batches: Sequence[Item | Failed]) -> ListStream:
     return ListStream([[pack(item) for item in batch] for batch in batches])
 
@@ -52,6 +63,12 @@ def packed(*batches: Sequence[Item | Failed]) -> ListStream:
 def start(*batches: Sequence[Item | Failed]) -> Pump:
     inlet = Inlet()
     return Pump(packed(*batches), inlet.box(), inlet)
+
+
+async def begun(
+    call: Call[TokenRequest], request: TokenRequest, inlet: Inlet | None = None
+) -> tuple[Pump, TokenRequest]:
+    return await started(call, request, inlet or Inlet(), TimeLeft(request.timeout_s))
 
 
 async def settle() -> None:
@@ -95,11 +112,59 @@ async def test_the_stream_is_given_back_uncancelled() -> None:
 async def test_a_stream_lost_before_its_first_item_is_cancelled_and_replaced() -> None:
     lost, good = Lost([]), packed([Text("a")])
     streams = [lost, good]
-    pump, _ = await started(lambda *_: streams.pop(0), ask([1]), Inlet())
+    pump, _ = await begun(lambda *_: streams.pop(0), ask([1]))
     assert (await pump.next(), await pump.next()) == ([Text("a")], [])
     assert (lost.cancelled, good.cancelled) == (True, False)
     with pytest.raises(ReplicaLost):
-        await started(lambda *_: Lost([]), ask([1]), Inlet())
+        await begun(lambda *_: Lost([]), ask([1]))
+
+
+async def test_a_replica_that_says_nothing_in_time_is_given_up() -> None:
+    silent = Silent([])
+    with pytest.raises(TimedOut):
+        await begun(lambda *_: silent, ask([1], timeout_s=0.01))
+    assert silent.cancelled
+
+
+async def test_each_attempt_is_told_what_is_left_of_the_time() -> None:
+    told: list[float] = []
+
+    class LostLater(Lost):
+        async def __anext__(self) -> list[Packed]:
+            await asyncio.sleep(0.001)
+            return await super().__anext__()
+
+    def call(request: TokenRequest, _: Reader) -> ListStream:
+        told.append(request.timeout_s or 0)
+        return LostLater([]) if len(told) == 1 else packed([Text("a")])
+
+    await begun(call, ask([1], timeout_s=3600))
+    assert 0 < told[1] < told[0] <= 3600
+    with pytest.raises(TimedOut):
+        await begun(lambda *_: LostLater([]), ask([1], timeout_s=0.0005))
+
+
+async def test_one_that_is_given_up_brings_what_had_come() -> None:
+    inlet = Inlet()
+    pump = Pump(Silent([[pack(Tokens(0, (1,)))]]), inlet.box(), inlet)
+    await pump.begin()
+    pump.give_up()
+    assert await pump.next() == [Tokens(0, (1,))]
+    assert (await pump.next(), pump.given_up) == ([], True)
+    waited = Pump(Silent([]), inlet.box(), inlet)
+    more = asyncio.create_task(waited.next())
+    await settle()
+    waited.give_up()
+    assert await more == []
+
+
+async def test_an_answer_that_has_ended_is_not_given_up() -> None:
+    pump = start([Tokens(0, (1,)), Failed("broken")])
+    await settle()
+    pump.give_up()
+    assert (await pump.next(), pump.given_up) == ([Tokens(0, (1,))], False)
+    with pytest.raises(Failed, match="broken"):
+        await pump.next()
 
 
 class Answering(ListStream):
@@ -122,10 +187,10 @@ async def test_a_replica_that_is_asked_again_tells_the_attempts_apart() -> None:
     async with serving(recall_model(seconds=0.001)) as engine:
 
         def call(request: TokenRequest, _: Reader) -> Answering:
-            streams.append(Answering(engine, request, cut_off=request is first))
+            streams.append(Answering(engine, request, cut_off=request.id == first.id))
             return streams[-1]
 
-        pump, asked = await started(call, first, Inlet())
+        pump, asked = await begun(call, first)
         engine.stop_choice(first.id, 0)
         tokens: list[int] = []
         while ready := await pump.next():
@@ -161,16 +226,9 @@ async def test_what_comes_by_a_line_is_complete_before_the_end_counts() -> None:
 
 
 async def test_a_line_may_go_once_it_has_brought_all() -> None:
-    class Lingering(ListStream):
-        async def __anext__(self) -> list[Packed]:
-            try:
-                return await super().__anext__()
-            except StopAsyncIteration:
-                return await asyncio.Event().wait() and []
-
     inlet = Inlet()
     box = inlet.box()
-    pump = Pump(Lingering([[("sent", 1)]]), box, inlet)
+    pump = Pump(Silent([[("sent", 1)]]), box, inlet)
     line = Sender(box)
     line.send(Tokens(0, (1,)))
     await settle()
@@ -187,15 +245,11 @@ async def test_a_lost_line_loses_the_replica() -> None:
     inlet = Inlet()
     calls: list[Reader] = []
 
-    class Silent(ListStream):
-        async def __anext__(self) -> list[Packed]:
-            return await asyncio.Event().wait() and []
-
     def call(_: TokenRequest, reader: Reader) -> ListStream:
         calls.append(reader)
         return Silent([]) if len(calls) == 1 else packed([Text("b")])
 
-    starting = asyncio.create_task(started(call, ask([1]), inlet))
+    starting = asyncio.create_task(begun(call, ask([1]), inlet))
     await settle()
     line = object()
     inlet.sort(line, [(calls[0].number, pack(Text("a")))])

@@ -3,10 +3,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 
 import pytest
 
 from deployments.streams import generate
+from models.errors import Busy, TimedOut
 from models.events import Event, Finished, FinishReason, Started, Text, Usage
 from models.mock import MockEngine
 from models.request import GenerateRequest, TextPrompt
@@ -151,6 +153,20 @@ async def test_a_prompt_that_waits_for_the_others_loses_its_time() -> None:
     assert answer.status_code == 504
     assert len(engine.requests) < 65
     assert engine.live == 0
+
+
+async def test_the_wait_for_room_is_no_longer_than_the_timeout() -> None:
+    class Narrow(MockEngine):
+        async def generate(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
+            if request.id == "1":
+                raise Busy("later", 3600)
+            async for event in super().generate(request):
+                yield event
+
+    requests = [replace(one, timeout_s=0.05) for one in asked(2)]
+    with pytest.raises(TimedOut):
+        async with aclosing(generate(Narrow("mock"), requests, 3600)) as numbered:
+            assert {position async for position, _ in numbered} == {0}
 
 
 async def test_more_prompts_than_an_engine_has_room_for_go_in_turns() -> None:

@@ -6,18 +6,23 @@ import asyncio
 import os
 import signal
 from contextlib import aclosing
+from dataclasses import replace
 
 import httpx
 import pytest
 
-from models.errors import Failed
+from models.errors import Failed, TimedOut
+from models.events import FinishReason
+from tests.deployments.serving import eventually
 from tests.graph.asking import (
     PATIENCE_S,
     answer_to,
     ask,
     drain,
     events_of,
+    finishes,
     text_of,
+    until_idle,
     until_replaced,
     until_well,
 )
@@ -38,9 +43,14 @@ async def test_a_replica_lost_before_the_first_token_is_replaced_by_another(
     graph: RunningGraph,
 ) -> None:
     engine = graph.engine("fragile")
-    (graph.lives / "one").touch()
-    events = await asyncio.wait_for(events_of(engine, ask("A", 5)), 90)
-    assert text_of(events) == answer_to("A", 5)
+    life = graph.lives / "one"
+    life.touch()
+    patient = asyncio.create_task(events_of(engine, ask("A", 5)))
+    await eventually(lambda: not life.exists(), 60)
+    with pytest.raises(TimedOut):
+        await events_of(engine, replace(ask(), timeout_s=0.3))
+    assert text_of(await asyncio.wait_for(patient, 90)) == answer_to("A", 5)
+    await until_idle(engine)
 
 
 async def test_a_replica_lost_later_fails_its_requests_soon(graph: RunningGraph) -> None:
@@ -73,6 +83,28 @@ async def test_a_frozen_replica_holds_up_neither_metrics_nor_the_other_models(
     assert ready.status_code == 503
     assert ready.json()["models"]["fragile"]["status"] == "no replica answers"
     assert ready.json()["models"]["recall"]["status"] == "ready"
+
+
+async def test_a_frozen_replica_is_waited_for_no_longer_than_the_timeout(
+    graph: RunningGraph,
+) -> None:
+    engine = graph.engine("fragile")
+    await until_well(engine, "warm")
+    pid = int((await engine.describe())["pid"])
+    begun = engine.generate(replace(ask("long", 400), timeout_s=0.7))
+    async with aclosing(begun) as events:
+        await anext(events)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            (end,) = finishes([event async for event in events]).values()
+            with pytest.raises(TimedOut):
+                await events_of(engine, replace(ask(), timeout_s=0.1))
+        finally:
+            os.kill(pid, signal.SIGCONT)
+    assert end.reason is FinishReason.LENGTH
+    assert end.usage.completion_tokens < 400
+    await until_idle(engine)
+    assert text_of(await events_of(engine, ask("well"))) == answer_to("well", 8)
 
 
 async def test_a_failed_step_is_told_and_the_replica_is_replaced(graph: RunningGraph) -> None:

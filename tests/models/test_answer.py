@@ -44,6 +44,16 @@ def tokens(text: str, finish: FinishReason | None = None, stop_id: int | None = 
 END = Tokens(0, (), FinishReason.STOP, 257)
 
 
+def test_an_answer_that_is_cut_short_ends_what_has_not_ended() -> None:
+    answer = answer_to(n=3)
+    tell(answer, tokens("whole"), END)
+    answer.events(Tokens(2, tuple(b"half")))
+    ends = [event for event in answer.expire() if isinstance(event, Finished)]
+    assert [(end.choice, end.usage.completion_tokens) for end in ends] == [(1, 0), (2, 4)]
+    assert {end.reason for end in ends} == {FinishReason.LENGTH}
+    assert (answer.unfinished, answer.expire()) == (0, [])
+
+
 @pytest.mark.parametrize("size", [1, 3, 1000])
 def test_all_that_is_said_comes_in_order(size: int) -> None:
     text = f"<think>Hm.</think>Let me see. {CALL}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
 from collections.abc import AsyncGenerator
 from collections.abc import Sequence as Several
 from contextlib import aclosing, asynccontextmanager, suppress
@@ -12,15 +13,18 @@ from typing import Any
 
 import pytest
 
+from models.constrain.grammars import Grammars
 from models.errors import Busy, Closed, Failed, Invalid, TimedOut, TooLong
 from models.events import FinishReason
 from models.metrics import LlmMetrics
-from models.request import SamplingParams
+from models.request import Grammar, SamplingParams
 from models.schedule.admission import Admission
 from models.schedule.budget import SCORED_TOKENS
 from models.schedule.sequence import Chunk, Scores, Sequence
 from models.step_loop import StepLoop
 from models.stepper import Stepper
+from models.text.loading import byte_pipeline
+from models.text.pipeline import Vocabulary
 from models.token_engine import Admitted, TokenEngine, TokenRequest, Tokens
 from tests.models.counted import counted
 from tests.models.recall import CURSED, Ready, RecallModel, expected, recall_model, score
@@ -28,12 +32,16 @@ from tests.models.recall import CURSED, Ready, RecallModel, expected, recall_mod
 
 @asynccontextmanager
 async def serving(
-    model: RecallModel, *, step_tokens: int = 16, waiting: int = 1000
+    model: RecallModel,
+    *,
+    step_tokens: int = 16,
+    waiting: int = 1000,
+    grammars: Grammars | None = None,
 ) -> AsyncGenerator[TokenEngine, None]:
     metrics = LlmMetrics("recall")
     stepper = Stepper(model, step_tokens=step_tokens, metrics=metrics)
     admission = Admission(model.capacity.slots, waiting, 100_000)
-    engine = TokenEngine(stepper, StepLoop(stepper), admission, metrics)
+    engine = TokenEngine(stepper, StepLoop(stepper), admission, metrics, grammars)
     yield engine
     assert_nothing_held(engine)
     stepper.close()
@@ -471,6 +479,25 @@ async def test_a_timeout_before_the_first_token_is_an_error() -> None:
         with pytest.raises(TimedOut):
             await collect(engine, ask([3] * 50, 2, timeout_s=0.03))
         assert_nothing_held(engine)
+
+
+async def test_a_timeout_counts_while_a_grammar_is_compiled() -> None:
+    known = threading.Event()
+
+    def vocabulary() -> Vocabulary:
+        known.wait()
+        return byte_pipeline().vocabulary()
+
+    grammars = Grammars(vocabulary, 128)
+    request = replace(ask([1], 2, timeout_s=0.02), grammar=Grammar("regex", "a*"))
+    try:
+        async with serving(recall_model(), grammars=grammars) as engine:
+            with pytest.raises(TimedOut):
+                await collect(engine, request)
+            assert engine.admission.running == 0
+    finally:
+        known.set()
+        grammars.close()
 
 
 async def test_a_timeout_counts_from_the_first_token_of_any_choice() -> None:
