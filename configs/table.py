@@ -5,7 +5,6 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 
 from configs.settings import AppSettings, EmbedSettings, EngineSettings, ModelSettings, Settings
 
@@ -48,9 +47,9 @@ def _plain(kind: type) -> str:
 
 
 def _default(field: FieldInfo) -> str:
-    default = field.get_default(call_default_factory=True)
-    if default is PydanticUndefined:
+    if field.is_required():
         return "required"
+    default = field.get_default(call_default_factory=True)
     if default is None:
         return "null"
     if isinstance(default, Settings):
