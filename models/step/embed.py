@@ -10,8 +10,9 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModel, PreTrainedModel
+from transformers import AutoModel, PreTrainedModel
 
+from models.step.checkpoint import load_checkpoint
 from models.step.limits import context_limit
 from models.step.ordinary import ordinary_ids
 from models.step.place import noted, place_of
@@ -96,7 +97,8 @@ def load_embedder(
     started = time.perf_counter()
     place, precision, facts = place_of(device, dtype, threads)
     logger.info("loading %s on %s as %s", folder, facts["device"], facts["dtype"])
-    model = _load(folder, place, precision.dtype)
+    model = load_checkpoint(AutoModel, folder, place, precision.dtype)
+    model.config.use_cache = False
     facts["weights"] = weights_of(model, parameters_of(model))
     limit, limit_note = _input_limit(model, max_tokens)
     facts["context"] = noted(f"{limit} tokens", limit_note)
@@ -117,17 +119,6 @@ def padded(inputs: Sequence[Sequence[int]], pad: int) -> tuple[Tensor, Tensor]:
     ids = torch.full((len(inputs), longest), pad)
     ids[mask.bool()] = torch.tensor([token for one in inputs for token in one])
     return ids, mask
-
-
-def _load(folder: Path, device: torch.device, dtype: torch.dtype) -> PreTrainedModel:
-    config = AutoConfig.from_pretrained(folder, local_files_only=True)
-    if config.is_encoder_decoder:
-        raise ValueError(f"{config.model_type} is an encoder-decoder: it cannot embed")
-    config.use_cache = False
-    model = AutoModel.from_pretrained(folder, config=config, dtype=dtype, local_files_only=True)
-    assert isinstance(model, PreTrainedModel)
-    model.to(device).eval()  # type: ignore[arg-type]
-    return model
 
 
 def _dense(folder: Path) -> nn.Module:

@@ -6,10 +6,10 @@ import logging
 import time
 from pathlib import Path
 
-import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import AutoModelForCausalLM
 
 from models.step.assemble import assemble
+from models.step.checkpoint import load_checkpoint
 from models.step.model import StepModel
 from models.step.place import dtype_named, place_of
 from models.step.wishes import Wishes
@@ -42,7 +42,7 @@ def load_step_model(
     started = time.perf_counter()
     place, precision, facts = place_of(device, dtype, threads)
     logger.info("loading %s on %s as %s", folder, facts["device"], facts["dtype"])
-    model = _load(folder, place, precision.dtype)
+    model = load_checkpoint(AutoModelForCausalLM, folder, place, precision.dtype)
     logger.info("loaded after %.1f s", time.perf_counter() - started)
     wishes = Wishes(
         kernels=kernels,
@@ -62,15 +62,3 @@ def load_step_model(
         logger.info("%s: %s", name, fact)
     logger.info("ready after %.1f s", time.perf_counter() - started)
     return step_model
-
-
-def _load(folder: Path, device: torch.device, dtype: torch.dtype) -> PreTrainedModel:
-    config = AutoConfig.from_pretrained(folder, local_files_only=True)
-    if config.is_encoder_decoder:
-        raise ValueError(f"{config.model_type} is an encoder-decoder, not a causal language model")
-    model = AutoModelForCausalLM.from_pretrained(
-        folder, config=config, dtype=dtype, local_files_only=True
-    )
-    assert isinstance(model, PreTrainedModel)
-    model.to(device).eval()  # type: ignore[arg-type]
-    return model

@@ -150,12 +150,6 @@ def test_an_input_may_be_as_long_as_there_are_positions(
     assert len(embedder.embed([[5] * limit])) == 1
 
 
-def test_an_encoder_decoder_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"model_type": "t5", "is_encoder_decoder": true}')
-    with pytest.raises(ValueError, match="t5 is an encoder-decoder"):
-        load_embedder(tmp_path, pooling="mean", normalize=True, device="cpu")
-
-
 def test_padding_is_masked() -> None:
     ids, mask = padded([[5, 6, 7], [8]], 1)
     assert ids.tolist() == [[5, 6, 7], [8, 1, 1]]

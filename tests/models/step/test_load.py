@@ -134,9 +134,3 @@ def test_the_default_model_says_what_generate_says(smollm2: Path) -> None:
             torch.tensor([prompt]), max_new_tokens=24, do_sample=False, eos_token_id=-1
         )
         assert answer == ids[0, len(prompt) :].tolist()
-
-
-def test_an_encoder_decoder_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text('{"model_type": "t5", "is_encoder_decoder": true}')
-    with pytest.raises(ValueError, match="encoder-decoder"):
-        load_step_model(tmp_path, device="cpu")

@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModel, AutoModelForCausalLM
+
+from models.step.checkpoint import Auto, load_checkpoint
+from tests.models.step.tiny import tiny
+
+CPU = torch.device("cpu")
+AUTOS = pytest.mark.parametrize("auto", [AutoModel, AutoModelForCausalLM])
+
+
+@AUTOS
+def test_the_weights_are_the_folders_in_the_wished_precision(auto: Auto, tmp_path: Path) -> None:
+    saved = tiny("llama")
+    saved.save_pretrained(tmp_path)
+    model = load_checkpoint(auto, tmp_path, CPU, torch.bfloat16)
+    assert not model.training
+    assert torch.equal(next(model.parameters()), next(saved.parameters()).bfloat16())
+
+
+@AUTOS
+def test_an_encoder_decoder_is_refused(auto: Auto, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "t5", "is_encoder_decoder": true}')
+    with pytest.raises(ValueError, match="t5 is an encoder-decoder"):
+        load_checkpoint(auto, tmp_path, CPU, torch.float32)
