@@ -100,7 +100,7 @@ def _paged(
     activations = _activations(model, way, wishes, limit)
     size = cache.size_pool(
         block_bytes,
-        cache.memory_budget(model.device, wishes.kv_cache_gib, activations, sharing=wishes.sharing),
+        cache.kv_memory(model.device, wishes.kv_cache_gib, activations, sharing=wishes.sharing),
         block_size=way.block_size,
         max_context=limit,
         slots=wishes.slots,
@@ -179,14 +179,14 @@ def _cached(
         )
     plain = CachedModel(model, limit)
     each = bytes_per_sequence(plain, limit)
-    budget = cache.memory_budget(model.device, wishes.kv_cache_gib, sharing=wishes.sharing)
-    held = max(1, min(budget.bytes // max(each, 1), wishes.slots))
+    memory = cache.kv_memory(model.device, wishes.kv_cache_gib, sharing=wishes.sharing)
+    held = max(1, min(memory.bytes // max(each, 1), wishes.slots))
     room = f"{held} sequences of {limit} tokens, {each / 2**30:.2f} GiB each"
     described = {
         **facts,
         "weights": settled_weights(model, int8=wishes.int8),
         "kernels": noted("the model's own, one sequence at a time", objection),
-        "kv_cache": noted(room, budget.note if held < wishes.slots else ""),
+        "kv_cache": noted(room, memory.note if held < wishes.slots else ""),
     }
     return PlainStepModel(
         plain, slots=wishes.slots, blocks=held, device=model.device, facts=described

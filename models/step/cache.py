@@ -84,33 +84,33 @@ class Scratch:
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class KvMemory:
     """Bytes for the KV cache, and how that came about."""
 
     bytes: int
     note: str
 
 
-def memory_budget(
+def kv_memory(
     device: torch.device, gib: float | None, activations: int = 0, *, sharing: int = 1
-) -> Budget:
+) -> KvMemory:
     """As told, else a share of what is free beside the loaded weights.
 
     ``activations`` are the bytes of a CUDA device that the largest step takes for itself;
     ``sharing`` is how many models in all take KV blocks of a CPU's memory.
     """
     if gib is not None:
-        return Budget(int(gib * 2**30), "as kv_cache_gib says")
+        return KvMemory(int(gib * 2**30), "as kv_cache_gib says")
     if device.type == "cuda":
         torch.cuda.empty_cache()
         free = torch.cuda.mem_get_info(device)[0]
         note = f"{CUDA_SHARE:.0%} of {_gib(free)} free less {_gib(activations)} for a step"
-        return Budget(max(0, int((free - activations) * CUDA_SHARE)), note)
+        return KvMemory(max(0, int((free - activations) * CUDA_SHARE)), note)
     free = available_memory()
     note = f"a third of {_gib(free)} free"
     if sharing > 1:
         note += f", divided among {sharing} models"
-    return Budget(int(free * CPU_SHARE / sharing), note)
+    return KvMemory(int(free * CPU_SHARE / sharing), note)
 
 
 def _gib(size: int) -> str:
@@ -128,26 +128,26 @@ class PoolSize:
 
 
 def size_pool(
-    bytes_per_block: int, budget: Budget, *, block_size: int, max_context: int, slots: int
+    bytes_per_block: int, memory: KvMemory, *, block_size: int, max_context: int, slots: int
 ) -> PoolSize:
-    """As many blocks as ``budget`` holds and ``slots`` sequences of ``max_context`` can use.
+    """As many blocks as ``memory`` holds and ``slots`` sequences of ``max_context`` can use.
 
     Too few for one such sequence lower ``max_context``; not even one block is a ValueError.
     """
-    fitting = budget.bytes // bytes_per_block
+    fitting = memory.bytes // bytes_per_block
     if fitting < 1:
         raise ValueError(
             f"the KV cache does not fit: one block of {block_size} tokens takes "
-            f"{bytes_per_block / 2**20:.1f} MiB, and {budget.bytes / 2**20:.1f} MiB are given to it"
-            f" ({budget.note})"
+            f"{bytes_per_block / 2**20:.1f} MiB, and {memory.bytes / 2**20:.1f} MiB are given to it"
+            f" ({memory.note})"
         )
     usable = slots * -(-max_context // block_size)
     if usable <= fitting:
         return PoolSize(usable, max_context, f"all that {slots} sequences can use")
     if fitting * block_size >= max_context:
-        return PoolSize(fitting, max_context, budget.note)
+        return PoolSize(fitting, max_context, memory.note)
     lowered = f"lowered from {max_context}: the KV cache holds no more; raise kv_cache_gib"
-    return PoolSize(fitting, fitting * block_size, budget.note, lowered)
+    return PoolSize(fitting, fitting * block_size, memory.note, lowered)
 
 
 def allocate(

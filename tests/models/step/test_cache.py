@@ -8,12 +8,12 @@ from torch import nn
 
 from models.step import host
 from models.step.cache import (
-    Budget,
+    KvMemory,
     LayerCache,
     LayerShape,
     Scratch,
     allocate,
-    memory_budget,
+    kv_memory,
     release,
     size_pool,
 )
@@ -54,29 +54,29 @@ def test_what_is_kept_in_half_precision_comes_back_in_full(dtype: torch.dtype) -
 
 
 def test_a_pool_holds_what_its_bytes_allow() -> None:
-    size = size_pool(100, Budget(1000, "why"), block_size=16, max_context=64, slots=8)
+    size = size_pool(100, KvMemory(1000, "why"), block_size=16, max_context=64, slots=8)
     assert (size.blocks, size.max_context, size.note, size.lowered) == (10, 64, "why", "")
 
 
 def test_a_pool_is_no_larger_than_its_sequences_can_use() -> None:
-    size = size_pool(1, Budget(10**9, "why"), block_size=16, max_context=65, slots=3)
+    size = size_pool(1, KvMemory(10**9, "why"), block_size=16, max_context=65, slots=3)
     assert (size.blocks, size.note) == (15, "all that 3 sequences can use")
 
 
 def test_a_small_pool_shortens_the_context_and_says_so() -> None:
-    size = size_pool(100, Budget(350, "why"), block_size=16, max_context=64, slots=8)
+    size = size_pool(100, KvMemory(350, "why"), block_size=16, max_context=64, slots=8)
     assert (size.blocks, size.max_context, size.note) == (3, 48, "why")
     assert "lowered from 64" in size.lowered
 
 
 def test_no_block_at_all_is_an_error_with_both_sizes() -> None:
     with pytest.raises(ValueError, match=r"takes 2\.0 MiB, and 1\.0 MiB are given to it \(why\)"):
-        size_pool(2 << 20, Budget(1 << 20, "why"), block_size=16, max_context=64, slots=8)
+        size_pool(2 << 20, KvMemory(1 << 20, "why"), block_size=16, max_context=64, slots=8)
 
 
-def test_the_budget_is_what_was_asked_for_or_a_share() -> None:
-    assert memory_budget(CPU, 0.5) == Budget(2**29, "as kv_cache_gib says")
-    share = memory_budget(CPU, None)
+def test_the_memory_is_what_was_asked_for_or_a_share() -> None:
+    assert kv_memory(CPU, 0.5) == KvMemory(2**29, "as kv_cache_gib says")
+    share = kv_memory(CPU, None)
     assert 0 < share.bytes < available_memory()
     assert share.note.startswith("a third of ")
 
@@ -86,10 +86,10 @@ def test_models_that_share_a_machine_take_a_third_together(
 ) -> None:
     (tmp_path / "meminfo").write_text(f"MemAvailable: {12 * 2**10} kB\n")  # each sees the same
     monkeypatch.setattr(host, "MEMINFO", tmp_path / "meminfo")
-    alone, one_of_four = memory_budget(CPU, None), memory_budget(CPU, None, sharing=4)
-    assert alone == Budget(4 * 2**20, "a third of 0.01 GiB free")
-    assert one_of_four == Budget(2**20, "a third of 0.01 GiB free, divided among 4 models")
-    assert memory_budget(CPU, 0.5, sharing=4) == Budget(2**29, "as kv_cache_gib says")
+    alone, one_of_four = kv_memory(CPU, None), kv_memory(CPU, None, sharing=4)
+    assert alone == KvMemory(4 * 2**20, "a third of 0.01 GiB free")
+    assert one_of_four == KvMemory(2**20, "a third of 0.01 GiB free, divided among 4 models")
+    assert kv_memory(CPU, 0.5, sharing=4) == KvMemory(2**29, "as kv_cache_gib says")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
