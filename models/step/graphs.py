@@ -29,8 +29,8 @@ RECORD_S = 60.0  # after so long, what is not yet recorded is left out
 ON_DEVICE = -1  # in the place of a token that was sampled last for its slot
 
 
-class Forward(Protocol):
-    """The model over the flat tokens of one step."""
+class DecodeForward(Protocol):
+    """The model over the flat tokens of one step, as far as decoding in graphs needs it."""
 
     block_size: int
 
@@ -89,7 +89,7 @@ class DecodeGraphs:
     than ``capacity`` says.
     """
 
-    def __init__(self, forward: Forward, last: Tensor, capacity: Capacity) -> None:
+    def __init__(self, forward: DecodeForward, last: Tensor, capacity: Capacity) -> None:
         self._forward = forward
         self._last = last
         self._device = last.device

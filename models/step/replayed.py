@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from models.step.graphs import DecodeGraphs, Forward
+from models.step.graphs import DecodeForward, DecodeGraphs
 from models.step.layout import StepLayout
 from models.step.model import Capacity
 from models.step.placement import Span
@@ -19,8 +19,8 @@ MOST_ERROR = 0.05  # of the logits' size: padding may choose other kernels, in h
 PROMPTS = 2  # different ones, that rows share in turn
 
 
-class PlacedForward(Forward, Protocol):
-    """A ``Forward`` that also makes the layout of any step."""
+class PlacedForward(DecodeForward, Protocol):
+    """A ``DecodeForward`` that also makes the layout of any step."""
 
     def layout(self, spans: abc.Sequence[Span]) -> StepLayout: ...
 
