@@ -11,18 +11,10 @@ import pytest
 from deployments.anthropic.request import parse_messages
 from deployments.anthropic.tools import parse_grammar, parse_tools, template_kwargs
 from deployments.openai.errors import ApiError
-from models.events import (
-    Event,
-    Finished,
-    FinishReason,
-    Reasoning,
-    Started,
-    Text,
-    ToolCall,
-    Usage,
-)
+from models.events import Finished, FinishReason, Started, Text, ToolCall, Usage
 from models.request import ChatPrompt, Grammar, ToolChoice
 from tests.deployments.anthropic.test_messages import ask, told
+from tests.deployments.calling import calling
 from tests.deployments.serving import Reciting, make_app
 
 ADD: dict[str, Any] = {
@@ -31,16 +23,7 @@ ADD: dict[str, Any] = {
     "input_schema": {"type": "object", "properties": {"a": {"type": "integer"}}},
 }
 USAGE = Usage(3, 9, 0, 2)
-CALLING: list[Event] = [
-    Started(3, 0),
-    Reasoning("Let "),
-    Reasoning("me."),
-    Text("So"),
-    ToolCall(0, "call_1", "add"),
-    ToolCall(0, arguments='{"a": '),
-    ToolCall(0, arguments="1}"),
-    ToolCall(1, "call_2", "now", ""),
-]
+CALLING = calling("")
 END = Finished(FinishReason.TOOL_CALLS, USAGE)
 
 

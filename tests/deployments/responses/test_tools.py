@@ -9,8 +9,9 @@ import pytest
 
 from deployments.openai.errors import ApiError
 from deployments.responses.tools import parse_tools
-from models.events import Event, Finished, FinishReason, Reasoning, Started, Text, ToolCall, Usage
+from models.events import Finished, FinishReason, Usage
 from models.request import ChatPrompt, Grammar, ToolChoice
+from tests.deployments.calling import calling
 from tests.deployments.responses.test_responses import answer, ask, told
 from tests.deployments.schemas import check
 from tests.deployments.serving import Reciting, listening, make_app
@@ -22,16 +23,7 @@ ADD: dict[str, Any] = {
     "parameters": {"type": "object", "properties": {"a": {"type": "integer"}}},
     "strict": True,
 }
-CALLING: list[Event] = [
-    Started(3, 0),
-    Reasoning("Let "),
-    Reasoning("me."),
-    Text("So"),
-    ToolCall(0, "call_1", "add"),
-    ToolCall(0, arguments='{"a": '),
-    ToolCall(0, arguments="1}"),
-    ToolCall(1, "call_2", "now", "{}"),
-]
+CALLING = calling("{}")
 END = Finished(FinishReason.TOOL_CALLS, Usage(3, 9, 0, 2))
 
 
