@@ -75,6 +75,12 @@ def run(command: list[str], folder: Path) -> str:
     return done.stdout
 
 
+def check_answer(block: Block, server: Server, folder: Path) -> None:
+    assert ADDRESS in block.code
+    code = block.code.replace(ADDRESS, server.url)
+    assert block.prints in run(block.command(code), folder)
+
+
 def test_every_block_of_code_is_tested() -> None:
     assert [
         block.code for block in BLOCKS if block.language in ("sh", "python") and not block.how
@@ -97,19 +103,13 @@ def test_what_needs_no_server(block: Block, saved: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("block", blocks("server"))
 def test_what_asks_the_default_server(block: Block, default_server: Server, tmp_path: Path) -> None:
-    assert ADDRESS in block.code
-    assert block.prints in run(
-        block.command(block.code.replace(ADDRESS, default_server.url)), tmp_path
-    )
+    check_answer(block, default_server, tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", blocks("embeddings"))
 def test_what_asks_for_vectors(block: Block, embeddings_server: Server, tmp_path: Path) -> None:
-    assert ADDRESS in block.code
-    assert block.prints in run(
-        block.command(block.code.replace(ADDRESS, embeddings_server.url)), tmp_path
-    )
+    check_answer(block, embeddings_server, tmp_path)
 
 
 @pytest.mark.slow
