@@ -27,7 +27,7 @@ from models.build import ServedSteps, build_model
 from models.errors import EngineError
 from models.metrics import LlmMetrics, Sample
 from models.request import GenerateRequest
-from models.token_engine import Admitted, TokenRequest
+from models.tokens import Admitted, TokenRequest
 
 
 class Model:

@@ -19,7 +19,7 @@ from deployments.wire import Item, Packed, unpack
 from models.errors import EngineError
 from models.request import GenerateRequest
 from models.time_left import TimeLeft
-from models.token_engine import TokenRequest, Tokens
+from models.tokens import TokenRequest, Tokens
 
 logger = logging.getLogger("stepserve")
 

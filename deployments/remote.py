@@ -27,7 +27,7 @@ from models.request import GenerateRequest, Prompt
 from models.text.encoded import Encoded
 from models.text.pipeline import TextPipeline
 from models.time_left import TimeLeft
-from models.token_engine import Admitted, Tokens
+from models.tokens import Admitted, Tokens
 
 logger = logging.getLogger("stepserve")
 

@@ -15,7 +15,8 @@ from models.errors import EngineError, Failed, Invalid
 from models.events import Event, Finished, FinishReason, Reasoning, Started, Text, ToolCall
 from models.metrics import LlmMetrics
 from models.request import GenerateRequest
-from models.token_engine import TokenEngine, TokenRequest
+from models.token_engine import TokenEngine
+from models.tokens import TokenRequest
 
 logger = logging.getLogger("stepserve")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from models.errors import EngineError
 from models.events import Event, Finished, FinishReason, Reasoning, Started, Text, ToolCall, Usage
-from models.token_engine import Admitted, Tokens
+from models.tokens import Admitted, Tokens
 
 Packed = tuple[Any, ...]
 Item = Admitted | Tokens | Event

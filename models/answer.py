@@ -22,7 +22,7 @@ from models.logprobs import token_logprobs
 from models.request import GenerateRequest, TextPrompt
 from models.text.encoded import Encoded
 from models.text.pipeline import TextPipeline
-from models.token_engine import Admitted, TokenRequest, Tokens
+from models.tokens import Admitted, TokenRequest, Tokens
 
 # How an answer ends that was asked for a call of one certain function, as OpenAI has it.
 NAMED_CALL = FinishReason.STOP

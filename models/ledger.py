@@ -8,7 +8,7 @@ from models.request import GenerateRequest
 from models.schedule.sequence import Scores
 from models.text.alignment import Alignment
 from models.text.pipeline import TextPipeline
-from models.token_engine import Tokens
+from models.tokens import Tokens
 
 Told = tuple[tuple[TokenLogprob, ...], tuple[int, ...]]
 

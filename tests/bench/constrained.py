@@ -22,7 +22,8 @@ from models.build import ServedSteps, build_model
 from models.metrics import LlmMetrics
 from models.request import Grammar, SamplingParams
 from models.step_loop import StepLoop
-from models.token_engine import TokenEngine, TokenRequest, Tokens
+from models.token_engine import TokenEngine
+from models.tokens import TokenRequest, Tokens
 
 PROMPT_TOKENS = 8
 ENDLESS = Grammar(

@@ -24,7 +24,8 @@ from models.schedule.lookup import Drafting
 from models.step.model import StepModel
 from models.step_loop import StepLoop
 from models.stepper import Stepper
-from models.token_engine import TokenEngine, TokenRequest, Tokens
+from models.token_engine import TokenEngine
+from models.tokens import TokenRequest, Tokens
 
 TASKS = {  # by temperature
     # A model that has seen a run of tokens several times goes on with it.

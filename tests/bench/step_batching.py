@@ -31,7 +31,8 @@ from models.schedule.sequence import Chunk, Scores
 from models.step.model import Capacity, InFlight, StepModel
 from models.step_loop import StepLoop
 from models.stepper import Stepper
-from models.token_engine import Steps, TokenEngine, TokenRequest, Tokens
+from models.token_engine import Steps, TokenEngine
+from models.tokens import TokenRequest, Tokens
 from tests.deployments.replica import replica_context
 
 ARRIVE_WITHIN_S = 0.5

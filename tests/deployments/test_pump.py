@@ -15,7 +15,8 @@ from deployments.wire import Item, Packed, pack
 from models.errors import Failed, TimedOut
 from models.events import FinishReason, Text
 from models.time_left import TimeLeft
-from models.token_engine import Admitted, TokenEngine, TokenRequest, Tokens
+from models.token_engine import TokenEngine
+from models.tokens import Admitted, TokenRequest, Tokens
 from tests.models.recall import expected, recall_model
 from tests.models.test_token_engine import ask, serving
 

@@ -18,7 +18,7 @@ from models.events import (
     Usage,
 )
 from models.schedule.sequence import Scores
-from models.token_engine import Admitted, Tokens
+from models.tokens import Admitted, Tokens
 
 FIRST = TokenLogprob(1, "é", "é".encode(), None)
 SECOND = TokenLogprob(5, "\ufffd", b"\xc3", -0.5, (TopLogprob(6, "b", b"b", -0.1),), 2, 1)

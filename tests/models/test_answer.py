@@ -13,7 +13,7 @@ from models.request import ChatPrompt, GenerateRequest, ToolChoice
 from models.text.byte_tokenizer import byte_tokenizer
 from models.text.loading import byte_pipeline
 from models.text.pipeline import TextPipeline
-from models.token_engine import Admitted, Tokens
+from models.tokens import Admitted, Tokens
 from tests.models.text.saying import said
 
 NOW = {"type": "function", "function": {"name": "now"}}

@@ -9,7 +9,7 @@ from models.events import Event, Finished, FinishReason, Started, Text, Usage
 from models.request import ChatPrompt, GenerateRequest, Prompt, SamplingParams, TextPrompt
 from models.schedule.sequence import Scores
 from models.text.loading import byte_pipeline
-from models.token_engine import Admitted, Tokens
+from models.tokens import Admitted, Tokens
 
 PIPELINE = byte_pipeline()
 BOS, END, SYSTEM, USER, ASSISTANT = range(256, 261)

@@ -18,7 +18,8 @@ from models.schedule.admission import Admission
 from models.step.paged import PagedModel
 from models.step_loop import StepLoop
 from models.stepper import Stepper
-from models.token_engine import TokenEngine, TokenRequest, Tokens
+from models.token_engine import TokenEngine
+from models.tokens import TokenRequest, Tokens
 from tests.models.counted import counted
 from tests.models.step.tiny import VOCAB, greedy, served, tiny
 from tests.models.test_token_engine import assert_nothing_held, collect

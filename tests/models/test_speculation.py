@@ -20,7 +20,8 @@ from models.step.model import StepModel
 from models.step.plain import PlainStepModel
 from models.step_loop import StepLoop
 from models.stepper import Stepper
-from models.token_engine import TokenEngine, TokenRequest
+from models.token_engine import TokenEngine
+from models.tokens import TokenRequest
 from tests.models.counted import counted
 from tests.models.counting import Counting
 from tests.models.recall import echo, expected, recall_model, score

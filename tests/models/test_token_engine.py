@@ -25,7 +25,8 @@ from models.step_loop import StepLoop
 from models.stepper import Stepper
 from models.text.loading import byte_pipeline
 from models.text.pipeline import Vocabulary
-from models.token_engine import Admitted, TokenEngine, TokenRequest, Tokens
+from models.token_engine import TokenEngine
+from models.tokens import Admitted, TokenRequest, Tokens
 from tests.models.counted import counted
 from tests.models.recall import CURSED, Ready, RecallModel, expected, recall_model, score
 
