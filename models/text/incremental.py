@@ -110,8 +110,12 @@ class Detokenizer:
             return _spelled_bytes(piece)
         if byte := _BYTE_TOKEN.fullmatch(piece):
             return bytes.fromhex(byte[1])
+        return self.within(token_id).encode()
+
+    def within(self, token_id: int) -> str:
+        """A token's text in the middle of others: at their start a decoder may drop a space."""
         before = self.decode(self._context)
-        return self.decode([*self._context, token_id])[len(before) :].encode()
+        return self.decode([*self._context, token_id])[len(before) :]
 
     def decode(self, token_ids: Sequence[int]) -> str:
         return self._tokenizer.decode(token_ids, skip_special_tokens=False) if token_ids else ""

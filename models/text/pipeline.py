@@ -62,7 +62,7 @@ class TextPipeline:
         self._literal = Detokenizer(tokenizer, skip_special=False)
         self._marking: dict[frozenset[str], Detokenizer] = {frozenset(): self._detokenizer}
         self._formats = find_formats(chat_template or "", reasoning, tool_format)
-        self._stop_ids = StopIds(tokenizer)
+        self._stop_ids = StopIds(tokenizer, self._detokenizer)
         added = tokenizer.get_added_tokens_decoder()
         self._special = {token.content: id for id, token in added.items() if token.special}
         self._infill = find_infill({token.content for token in added.values()})

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from tokenizers import Tokenizer
 
+from models.text.incremental import Detokenizer
+
 
 class StopIds:
     """Finds, in one vocabulary, the stops that an id alone can match.
@@ -14,12 +16,12 @@ class StopIds:
     no match can begin further left; other stops are left to the text.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, detokenizer: Detokenizer) -> None:
         added = tokenizer.get_added_tokens_decoder()
         self._tokenizer = tokenizer
+        self._detokenizer = detokenizer
         self._added = {token.content: token_id for token_id, token in added.items()}
         self._control = frozenset(token_id for token_id, token in added.items() if token.special)
-        self._context = tokenizer.encode("a", add_special_tokens=False).ids[-1:]
 
     def find(self, stops: Sequence[str], *, control_only: bool = False) -> dict[int, str]:
         """The stops by the ids that match them; ``stops`` are not empty."""
@@ -35,14 +37,7 @@ class StopIds:
         if stop in self._added:
             return self._added[stop]
         ids = self._tokenizer.encode(stop, add_special_tokens=False).ids
-        return ids[0] if len(ids) == 1 and self._spells(ids[0], stop) else None
-
-    def _spells(self, token_id: int, text: str) -> bool:
-        """In the middle of a text: at its start a decoder may drop a space."""
-        return self._decode([*self._context, token_id]) == self._decode(self._context) + text
-
-    def _decode(self, token_ids: list[int]) -> str:
-        return self._tokenizer.decode(token_ids, skip_special_tokens=False)
+        return ids[0] if len(ids) == 1 and self._detokenizer.within(ids[0]) == stop else None
 
 
 def _is_leftmost(stop: str, stops: Sequence[str]) -> bool:

@@ -256,3 +256,12 @@ def test_the_bytes_of_all_tokens_are_those_of_the_text(kind: str, text: str) -> 
 def test_special_tokens_can_be_shown() -> None:
     text = Detokenizer(byte_tokenizer(), skip_special=False).start()
     assert text.push(257) == "<|end|>"
+
+
+def test_a_token_within_a_text_keeps_its_space_and_is_shown_if_it_is_special(
+    fallback: Made,
+) -> None:
+    tokenizer, detokenizer = fallback
+    pieces = {"▁foo": " foo", "foo": "foo", "</s>": "</s>", "<0x0A>": "\n"}
+    within = [detokenizer.within(vocabularies.id_of(tokenizer, piece)) for piece in pieces]
+    assert within == list(pieces.values())
