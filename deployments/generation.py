@@ -22,6 +22,8 @@ from deployments.engines import Served, engine_named
 from deployments.event_stream import EventStream
 from deployments.openai import chat, completions
 from deployments.openai.call import Call
+from deployments.openai.chat_form import ChatForm
+from deployments.openai.completion_form import CompletionForm
 from deployments.openai.errors import engine_error
 from deployments.openai.form import Form, Heading, Shown
 from deployments.reply import StreamedAnswer, whole_answer
@@ -39,8 +41,8 @@ class Dialect:
     form: Callable[[Heading, Shown], Form]
 
 
-CHAT = Dialect("chatcmpl-", chat.parse, chat.ChatForm)
-COMPLETIONS = Dialect("cmpl-", completions.parse, completions.CompletionForm)
+CHAT = Dialect("chatcmpl-", chat.parse, ChatForm)
+COMPLETIONS = Dialect("cmpl-", completions.parse, CompletionForm)
 
 
 class Generation:
