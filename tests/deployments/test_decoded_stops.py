@@ -26,7 +26,7 @@ from tests.deployments.spelled import (
 )
 from tests.models.spelling import Spelling
 from tests.models.text import vocabularies
-from tests.models.text.test_stop import first_match, unsettled
+from tests.models.text.searching import first_match, unsettled
 from tests.models.text.vocabularies import id_of
 
 FAMILY = "\N{MAN}\N{ZERO WIDTH JOINER}\N{WOMAN}\N{ZERO WIDTH JOINER}\N{GIRL}"

@@ -9,7 +9,7 @@ from models.text.alignment import Alignment
 from models.text.byte_tokenizer import byte_tokenizer
 from models.text.detokenizer import TextDecoder
 from models.text.incremental import Detokenizer
-from tests.models.text.test_stop import first_match
+from tests.models.text.searching import first_match
 
 BYTES = Detokenizer(byte_tokenizer())
 

@@ -8,7 +8,7 @@ from models.text.byte_tokenizer import byte_tokenizer
 from models.text.detokenizer import TextDecoder
 from models.text.incremental import Detokenizer
 from tests.models.text import vocabularies
-from tests.models.text.test_stop import cut, first_match
+from tests.models.text.searching import cut, first_match
 
 BYTES = Detokenizer(byte_tokenizer())
 
