@@ -11,7 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.test_layering import MODULES, PACKAGES, ROOT, imported
+from tests.importing import MODULES, PACKAGES, ROOT, imported
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 NEEDED = [Requirement(line) for line in PROJECT["dependencies"]]

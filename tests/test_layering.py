@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("configs", "models", "deployments")
+from tests.importing import MODULES, PACKAGES, ROOT, imported
+
 HEAVY = {"torch", "transformers"}
 TYPES = {"models.errors", "models.request", "models.events", "models.engine", "models.embedding"}
 
@@ -66,37 +63,8 @@ FORBIDDEN: dict[str, set[str]] = {
 }
 
 
-def modules() -> Iterator[str]:
-    for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            parts = path.relative_to(ROOT).with_suffix("").parts
-            yield ".".join(parts).removesuffix(".__init__")
-
-
-def path_of(module: str) -> Path:
-    path = ROOT / module.replace(".", "/")
-    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-
-
-def imported(module: str) -> set[str]:
-    """All modules that it names in imports, those inside functions too."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path_of(module).read_text())):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{module}: relative imports hide what is imported"
-            found.add(node.module or "")
-            below = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= {name for name in below if name in MODULES}
-    return found - {package for package in MODULES if (ROOT / package.replace(".", "/")).is_dir()}
-
-
 def within(module: str, prefix: str) -> bool:
     return module == prefix or module.startswith(prefix.rstrip(".") + ".")
-
-
-MODULES = set(modules())
 
 
 @pytest.mark.parametrize("module", sorted(MODULES))
@@ -125,6 +93,13 @@ def test_schedule_is_the_standard_library_only() -> None:
     for module in (name for name in MODULES if within(name, "models.schedule")):
         thirds = {name.split(".")[0] for name in imported(module)} - {"models"}
         assert thirds <= sys.stdlib_module_names
+
+
+def test_no_tests_are_imported() -> None:
+    """What several modules of tests need is in a module without tests."""
+    for path in (ROOT / "tests").rglob("*.py"):
+        names = imported(".".join(path.relative_to(ROOT).with_suffix("").parts))
+        assert not [name for name in names if ".test_" in name], path
 
 
 @pytest.mark.parametrize("module", ["deployments.app", "models.source", "models.text.loading"])

@@ -11,7 +11,7 @@ from tests.bench.alone import Silent, engine_alone
 from tests.bench.bare import FIGURES, READY, turns
 from tests.bench.processes import MARK, lives, marked
 from tests.bench.prompts import Prompts
-from tests.bench.test_launch import stops
+from tests.bench.tiny_server import stops
 
 SCRIPT = """
 import sys

@@ -12,7 +12,7 @@ from tests.bench.prompts import Prompts
 from tests.bench.results import Results, load
 from tests.bench.scenarios import Scenario
 from tests.bench.table import report
-from tests.bench.test_launch import tiny
+from tests.bench.tiny_server import tiny
 from tests.deployments.serving import listening, make_app
 
 SHORT = Scenario("A", "short", 2, 4, answer_tokens=8)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from configs.deployments import deployment_name, deployment_names
 from configs.settings import AppSettings
 from deployments.app import build
-from tests.deployments.test_app import bound
+from tests.deployments.graphs import bound
 
 MODELS = [
     {"name": "org/a", "factory": "models.mock:MockEngine"},

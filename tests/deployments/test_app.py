@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import yaml
-from ray.serve import Application
 from ray.serve._private.build_app import build_app
 
 from configs.settings import AppSettings
 from deployments.app import REPLICA_ENVIRONMENT, build
+from tests.deployments.graphs import bound
 
 ROOT = Path(__file__).parents[2]
 PRESETS = sorted(f"configs/presets/{path.name}" for path in ROOT.glob("configs/presets/*.yaml"))
@@ -22,16 +22,6 @@ CONFIGS = ["serve_config.yaml", *PRESETS]
 def applications(file: str) -> list[dict[str, Any]]:
     listed: list[dict[str, Any]] = yaml.safe_load((ROOT / file).read_text())["applications"]
     return listed
-
-
-def bound(application: Application) -> dict[str, Any]:
-    """All deployments of a graph by their names."""
-    deployment: Any = application._bound_deployment
-    found = {deployment.name: deployment}
-    for argument in deployment.init_args:
-        for child in argument if isinstance(argument, list) else [argument]:
-            found |= bound(child) if isinstance(child, Application) else {}
-    return found
 
 
 def settings(*names: str, **engine: int) -> AppSettings:

@@ -10,8 +10,8 @@ import pytest
 from deployments.batch_gate import BatchGate
 from tests.deployments.replica import replica_context
 from tests.deployments.serving import eventually
+from tests.models.embedding import ask, running
 from tests.models.tallying import TallyModel
-from tests.models.test_embed_engine import ask, running
 
 
 @pytest.fixture(autouse=True)

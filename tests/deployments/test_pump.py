@@ -17,8 +17,8 @@ from models.events import FinishReason, Text
 from models.time_left import TimeLeft
 from models.token_engine import TokenEngine
 from models.tokens import Admitted, TokenRequest, Tokens
+from tests.models.asking import ask, serving
 from tests.models.recall import expected, recall_model
-from tests.models.test_token_engine import ask, serving
 
 
 class ListStream:

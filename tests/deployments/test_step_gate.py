@@ -14,8 +14,8 @@ from models.request import SamplingParams
 from models.schedule.sequence import Sequence
 from models.stepper import Progress
 from tests.deployments.replica import replica_context
+from tests.models.asking import ask, collect, serving
 from tests.models.recall import recall_model
-from tests.models.test_token_engine import ask, collect, serving
 
 STEP_TURNS = 40  # of the event loop: a step that takes a while, without a clock
 LONG_STEP_TURNS = 800  # so long that the turns between two steps do not matter

@@ -3,39 +3,15 @@ from __future__ import annotations
 import asyncio
 import pickle
 import struct
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 
-from models.batch_loop import BatchLoop
-from models.batcher import Batcher, packed
+from models.batcher import packed
 from models.embed_engine import EmbedEngine
 from models.embedding import TokenInputs
 from models.errors import Busy, Failed, Invalid
-from models.metrics import LlmMetrics
-from models.schedule.admission import Admission
+from tests.models.embedding import ask, running
 from tests.models.tallying import TallyModel, vector
-
-FEW = 32  # tokens of a batch: two short inputs
-
-
-@asynccontextmanager
-async def running(
-    model: TallyModel, *, max_running: int = 8, max_waiting: int = 8, fewest: int | None = None
-) -> AsyncIterator[EmbedEngine]:
-    metrics = LlmMetrics("tally")
-    batcher = Batcher(model, batch_tokens=FEW, metrics=metrics)
-    admission = Admission(max_running, max_waiting, 1000)
-    try:
-        yield EmbedEngine(batcher, BatchLoop(batcher), admission, metrics, fewest)
-    finally:
-        model.go.set()
-        batcher.close()
-
-
-def ask(*texts: str, dimensions: int | None = None) -> TokenInputs:
-    return TokenInputs(tuple(tuple(text.encode()) for text in texts), dimensions)
 
 
 def unpack(data: bytes) -> list[float]:

@@ -11,11 +11,11 @@ import torch
 from transformers import PreTrainedModel
 
 from models.step import varlen
+from tests.models.asking import assert_nothing_held
 from tests.models.counted import counted
+from tests.models.paging import answers, engine_over
 from tests.models.step.replaying import BLOCK, graphed
 from tests.models.step.tiny import VOCAB, greedy, tiny
-from tests.models.test_paged_engine import answers, engine_over
-from tests.models.test_token_engine import assert_nothing_held
 
 MOST = 16  # tokens of an answer
 

@@ -12,17 +12,14 @@ from typing import Any
 import pytest
 import torch
 
-from models.metrics import LlmMetrics
 from models.request import SamplingParams
-from models.schedule.admission import Admission
 from models.step.paged import PagedModel
-from models.step_loop import StepLoop
-from models.stepper import Stepper
 from models.token_engine import TokenEngine
 from models.tokens import TokenRequest, Tokens
+from tests.models.asking import assert_nothing_held, collect
 from tests.models.counted import counted
+from tests.models.paging import answers, engine_over
 from tests.models.step.tiny import VOCAB, greedy, served, tiny
-from tests.models.test_token_engine import assert_nothing_held, collect
 
 GREEDY = SamplingParams(temperature=0)
 MOST = 16  # tokens of an answer
@@ -70,26 +67,6 @@ async def serving(
     assert isinstance(paged, PagedModel), paged.describe()
     async with engine_over(paged, ahead=ahead, step_tokens=step_tokens) as engine:
         yield engine
-
-
-@asynccontextmanager
-async def engine_over(
-    paged: PagedModel, *, ahead: bool, step_tokens: int = 8
-) -> AsyncGenerator[TokenEngine, None]:
-    paged.launch_ahead = ahead
-    metrics = LlmMetrics("paged")
-    stepper = Stepper(paged, step_tokens=step_tokens, metrics=metrics)
-    admission = Admission(paged.capacity.slots, 1000, 100_000)
-    yield TokenEngine(stepper, StepLoop(stepper), admission, metrics)
-    assert stepper.failure is None
-    stepper.close()
-
-
-async def answers(engine: TokenEngine, prompt: list[int], **wishes: Any) -> list[int]:
-    request = TokenRequest(
-        f"r{random.getrandbits(64)}", tuple(prompt), SamplingParams(**wishes), frozenset()
-    )
-    return (await collect(engine, request)).tokens[0]
 
 
 async def begin(engine: TokenEngine, prompt: list[int], read: int) -> list[int]:

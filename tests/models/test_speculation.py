@@ -22,11 +22,11 @@ from models.step_loop import StepLoop
 from models.stepper import Stepper
 from models.token_engine import TokenEngine
 from models.tokens import TokenRequest
+from tests.models.asking import Answered, ask, assert_nothing_held, collect
 from tests.models.counted import counted
 from tests.models.counting import Counting
 from tests.models.recall import echo, expected, recall_model, score
 from tests.models.step.tiny import served, tiny
-from tests.models.test_token_engine import Answered, ask, assert_nothing_held, collect
 
 DRAFTING = Drafting(6, 2)
 WISHES: list[dict[str, Any]] = [

@@ -13,7 +13,7 @@ from deployments.anthropic.tools import parse_grammar, parse_tools, template_kwa
 from deployments.openai.errors import ApiError
 from models.events import Finished, FinishReason, Started, Text, ToolCall, Usage
 from models.request import ChatPrompt, Grammar, ToolChoice
-from tests.deployments.anthropic.test_messages import ask, told
+from tests.deployments.anthropic.asking import ask, told
 from tests.deployments.calling import calling
 from tests.deployments.serving import Reciting, make_app
 

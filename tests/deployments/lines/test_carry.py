@@ -10,7 +10,7 @@ from deployments.lines.inlet import Inlet
 from deployments.wire import Item, pack
 from models.errors import Failed, Invalid
 from models.events import Text
-from tests.deployments.lines.test_lines import Collector, connected, until
+from tests.deployments.lines.collecting import Collector, connected, until
 
 Give = Callable[[Item], None]
 

@@ -4,48 +4,12 @@ import asyncio
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any
 
 import pytest
 
-from deployments.lines.inlet import Box, Inlet
+from deployments.lines.inlet import Inlet
 from deployments.lines.outlet import ID_BYTES, MAX_UNSENT, Address, LineLost, Outlet
-
-HOST = "127.0.0.1"
-
-
-class Collector:
-    """A taker that keeps all."""
-
-    def __init__(self, box: Box) -> None:
-        self.items: list[Any] = []
-        self.lost = False
-        box.open(self)
-
-    def take(self, payload: Any) -> None:
-        self.items.append(payload)
-
-    def lose(self) -> None:
-        self.lost = True
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - what it looks at tells nobody
-            await asyncio.sleep(0.005)
-
-
-@asynccontextmanager
-async def connected(inlet: Inlet) -> AsyncGenerator[Outlet, None]:
-    outlet = Outlet()
-    await outlet.open(HOST)
-    assert outlet.address is not None
-    inlet.connect(outlet.address)
-    await until(lambda: inlet.id in outlet.lines)
-    try:
-        yield outlet
-    finally:
-        outlet.close()
+from tests.deployments.lines.collecting import HOST, Collector, connected, until
 
 
 @asynccontextmanager

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import httpx
@@ -12,10 +11,10 @@ from deployments.responses.store import MemoryStore
 from models.errors import Failed
 from models.mock import MockEngine
 from models.request import ChatPrompt
+from tests.deployments.responses.asking import RESPONSES, answer, ask, told
 from tests.deployments.schemas import check
 from tests.deployments.serving import Probes, client, make_app, make_settings, post
 
-RESPONSES = "/v1/responses"
 PIECES = ["Hel", "lo", " wor", "ld"]
 
 
@@ -23,32 +22,9 @@ def mock(**settings: Any) -> Starlette:
     return make_app(MockEngine("mock", pieces=PIECES, cached_tokens=1), **settings)
 
 
-async def ask(app: Starlette, **changes: Any) -> httpx.Response:
-    return await post(app, RESPONSES, {"model": "mock", "input": "Hello there", **changes})
-
-
-async def answer(app: Starlette, **changes: Any) -> dict[str, Any]:
-    got = await ask(app, **changes)
-    assert got.status_code == 200, got.text
-    response: dict[str, Any] = got.json()
-    check("Response", response)
-    return response
-
-
 async def get(app: Starlette, path: str) -> httpx.Response:
     async with client(app) as http:
         return await http.get(f"{RESPONSES}/{path}")
-
-
-def told(text: str) -> list[dict[str, Any]]:
-    """The events of a stream; names and numbers must be right."""
-    events = []
-    for i, event in enumerate(text.removesuffix("\n\n").split("\n\n")):
-        name, data = event.split("\n")
-        events.append(json.loads(data.removeprefix("data: ")))
-        assert name == f"event: {events[-1]['type']}"
-        assert events[-1]["sequence_number"] == i
-    return events
 
 
 def text_of(response: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ from deployments.responses.tools import parse_tools
 from models.events import Finished, FinishReason, Usage
 from models.request import ChatPrompt, Grammar, ToolChoice
 from tests.deployments.calling import calling
-from tests.deployments.responses.test_responses import answer, ask, told
+from tests.deployments.responses.asking import answer, ask, told
 from tests.deployments.schemas import check
 from tests.deployments.serving import Reciting, listening, make_app
 

@@ -11,7 +11,7 @@ import torch
 from models.request import SamplingParams
 from models.schedule.sequence import Ruling
 from models.step.restrict import restrict
-from tests.models.step.test_sampler import chunk, logits, sample
+from tests.models.step.sampling import chunk, logits, sample
 
 VOCAB = 300
 

@@ -11,7 +11,7 @@ from models.step import ways
 from models.step.model import StepModel
 from models.step.native.team import Team
 from tests.models.step.driving import Driver, sequence
-from tests.models.step.native.test_stack import FITTING
+from tests.models.step.native.stacking import FITTING
 from tests.models.step.tiny import greedy, prompts, served, tiny
 
 NEW = 12

@@ -10,22 +10,25 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 from transformers import PreTrainedModel
 
 from models.step.attention import PAGED
 from models.step.native.blueprint import norm_weight, read_blueprint
-from models.step.native.build import THIS_MACHINE, NoNative
+from models.step.native.build import NoNative
 from models.step.native.forward import NativeForward
-from models.step.native.stack import KV_FORMATS, Stack
-from models.step.native.team import Team
+from models.step.native.stack import KV_FORMATS
 from models.step.probe import Probe, ProbeSpan, record
+from tests.models.step.native.stacking import (
+    BLOCK,
+    FITTING,
+    forward_of,
+    logits_of,
+    prompt,
+    stack_of,
+)
 from tests.models.step.tiny import VOCAB, tiny
 
-BLOCK = 16
 GIB = 2**30
-EXACT = {"kv_dtype": torch.float32, "arithmetic": torch.float32}
-FITTING: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 80, "head_dim": 16}
 KNOWN: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", {}),
     "llama with biases": ("llama", {"attention_bias": True, "mlp_bias": True}),
@@ -53,16 +56,6 @@ KNOWN: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def stack_of(model: PreTrainedModel, **changes: Any) -> Stack:
-    model.set_attn_implementation(PAGED)
-    team = Team(changes.pop("threads", 2), changes.pop("processor", THIS_MACHINE))
-    wishes: dict[str, Any] = {**EXACT, **changes}
-    blueprint = read_blueprint(model, record(model).options)
-    stack = Stack(blueprint, team, positions=128, block_size=BLOCK, **wishes)
-    stack.allocate(32)
-    return stack
-
-
 def in_bfloat16(model: PreTrainedModel) -> PreTrainedModel:
     """The same model with weights that bfloat16 holds, computing in float32."""
     for parameter in model.parameters():
@@ -82,27 +75,6 @@ MULTIPLIED = [
     (in_bfloat16, torch.float32),
     (in_bfloat16, torch.bfloat16),
 ]
-
-
-def forward_of(model: PreTrainedModel, **changes: Any) -> NativeForward:
-    return NativeForward(stack_of(model, **changes), BLOCK)
-
-
-def logits_of(
-    forward: NativeForward,
-    *chunks: tuple[int, list[int], tuple[int, ...]],
-    keep: list[int] | None = None,
-) -> Tensor:
-    """Logits of one step over (start, ids, blocks): all, or those after the tokens ``keep``."""
-    layout = forward.layout([ProbeSpan(start, len(ids), blocks) for start, ids, blocks in chunks])
-    ids = torch.tensor([id for _, ids, _ in chunks for id in ids])
-    kept = torch.arange(layout.tokens) if keep is None else torch.tensor(keep, dtype=torch.int64)
-    return forward(layout, ids, kept).clone()
-
-
-def prompt(length: int, seed: int = 0) -> list[int]:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randint(3, VOCAB, (length,), generator=generator).tolist()
 
 
 @pytest.mark.parametrize("kind", KNOWN)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from models.step.native.forward import NativeForward
-from tests.models.step.native.test_stack import FITTING, forward_of, logits_of, prompt
+from tests.models.step.native.stacking import FITTING, forward_of, logits_of, prompt
 from tests.models.step.tiny import tiny
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="cores are kept to on Linux only")

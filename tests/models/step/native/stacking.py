@@ -1,0 +1,53 @@
+"""Stacks of tiny models, and the logits of their steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from models.step.attention import PAGED
+from models.step.native.blueprint import read_blueprint
+from models.step.native.build import THIS_MACHINE
+from models.step.native.forward import NativeForward
+from models.step.native.stack import Stack
+from models.step.native.team import Team
+from models.step.probe import ProbeSpan, record
+from tests.models.step.tiny import VOCAB
+
+BLOCK = 16
+EXACT = {"kv_dtype": torch.float32, "arithmetic": torch.float32}
+FITTING: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 80, "head_dim": 16}
+
+
+def stack_of(model: PreTrainedModel, **changes: Any) -> Stack:
+    model.set_attn_implementation(PAGED)
+    team = Team(changes.pop("threads", 2), changes.pop("processor", THIS_MACHINE))
+    wishes: dict[str, Any] = {**EXACT, **changes}
+    blueprint = read_blueprint(model, record(model).options)
+    stack = Stack(blueprint, team, positions=128, block_size=BLOCK, **wishes)
+    stack.allocate(32)
+    return stack
+
+
+def forward_of(model: PreTrainedModel, **changes: Any) -> NativeForward:
+    return NativeForward(stack_of(model, **changes), BLOCK)
+
+
+def logits_of(
+    forward: NativeForward,
+    *chunks: tuple[int, list[int], tuple[int, ...]],
+    keep: list[int] | None = None,
+) -> Tensor:
+    """Logits of one step over (start, ids, blocks): all, or those after the tokens ``keep``."""
+    layout = forward.layout([ProbeSpan(start, len(ids), blocks) for start, ids, blocks in chunks])
+    ids = torch.tensor([id for _, ids, _ in chunks for id in ids])
+    kept = torch.arange(layout.tokens) if keep is None else torch.tensor(keep, dtype=torch.int64)
+    return forward(layout, ids, kept).clone()
+
+
+def prompt(length: int, seed: int = 0) -> list[int]:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(3, VOCAB, (length,), generator=generator).tolist()
