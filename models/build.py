@@ -21,6 +21,7 @@ from models.schedule.lookup import Drafting
 from models.scheduled import Scheduled
 from models.source import resolve
 from models.step.model import StepModel
+from models.step.wishes import Wishes
 from models.step_loop import StepLoop
 from models.stepper import Stepper
 from models.text.loading import byte_pipeline, load_pipeline
@@ -135,6 +136,25 @@ def build_scheduled(settings: ModelSettings) -> Scheduled:
     return Scheduled(settings.name, served.engine(StepLoop(served.stepper)), build_text(settings))
 
 
+def wishes_of(engine: EngineSettings, sharing: int = 1) -> Wishes:
+    """What is asked of a step model that is one of ``sharing`` on a CPU's memory."""
+    return Wishes(
+        device=engine.device,
+        dtype=engine.dtype,
+        kernels=engine.kernels,
+        cuda_graphs=engine.cuda_graphs,
+        threads=engine.threads,
+        max_context=engine.max_context,
+        block_size=engine.block_size,
+        kv_cache_dtype=engine.kv_cache_dtype,
+        kv_cache_gib=engine.kv_cache_gib,
+        sharing=sharing,
+        prefix_cache=engine.prefix_cache,
+        slots=engine.max_running,
+        step_tokens=engine.step_tokens,
+    )
+
+
 def _drafting(engine: EngineSettings) -> Drafting | None:
     if not engine.speculative_tokens:
         return None
@@ -145,26 +165,10 @@ def _step_model(settings: ModelSettings, sharing: int) -> Any:
     with keeping():
         from models.step.load import load_step_model
     assert settings.source is not None
-    engine = settings.engine
     folder = resolve(settings.source)
     if made_to_embed(folder):
         raise ValueError(f"{settings.source} is an embedding model: give it `task: embed`")
-    return load_step_model(
-        folder,
-        device=engine.device,
-        dtype=engine.dtype,
-        kernels=engine.kernels,
-        threads=engine.threads,
-        max_context=engine.max_context,
-        block_size=engine.block_size,
-        kv_cache_dtype=engine.kv_cache_dtype,
-        kv_cache_gib=engine.kv_cache_gib,
-        sharing=sharing,
-        prefix_cache=engine.prefix_cache,
-        cuda_graphs=engine.cuda_graphs,
-        slots=engine.max_running,
-        step_tokens=engine.step_tokens,
-    )
+    return load_step_model(folder, wishes_of(settings.engine, sharing))
 
 
 def _embedder(settings: ModelSettings) -> EmbedModel:

@@ -19,7 +19,9 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from configs.settings import EngineSettings
 from configs.shipped import default_model
+from models.build import wishes_of
 from models.source import resolve
 from models.step.load import load_step_model
 from models.step.paged import PagedModel
@@ -91,7 +93,8 @@ def text_ids(folder: Path, count: int) -> list[int]:
 
 
 def _served(folder: Path, context: int, **wishes: str) -> PagedModel:
-    model = load_step_model(folder, max_context=context, slots=1, **wishes)  # type: ignore[arg-type]
+    engine = EngineSettings.model_validate({**wishes, "max_context": context, "max_running": 1})
+    model = load_step_model(folder, wishes_of(engine))
     if not isinstance(model, PagedModel):
         raise SystemExit("only models that are served from paged blocks can be compared")
     return model

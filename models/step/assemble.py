@@ -38,7 +38,10 @@ MOST_ROUNDED = 0.5  # relative error of logits; more is no rounding
 def assemble(
     model: PreTrainedModel, wishes: Wishes, facts: abc.Mapping[str, str] | None = None
 ) -> StepModel:
-    """Raises ValueError if not a single KV block fits, or the wishes cannot be met."""
+    """``model`` is already on the device, and in the type, that the wishes come to.
+
+    Raises ValueError if not a single KV block fits, or the wishes cannot be met.
+    """
     limit, note = context_limit(model.config, wishes.max_context)
     known = {**(facts or {}), "context": noted(f"{limit} tokens", note)}
     seen, objection = _recorded(model, limit)
@@ -172,10 +175,10 @@ def _cached(
     objection: str,
 ) -> StepModel:
     _attend_on_its_own(model)
-    if wishes.kv_cache_dtype not in (None, model.dtype):
+    if wishes.kv_cache_dtype not in ("auto", str(model.dtype).removeprefix("torch.")):
         raise ValueError(
-            f"kv_cache_dtype is set to {str(wishes.kv_cache_dtype).removeprefix('torch.')}, but"
-            f" this model keeps a cache of its own: {objection}"
+            f"kv_cache_dtype is set to {wishes.kv_cache_dtype}, but this model keeps a cache of its"
+            f" own: {objection}"
         )
     plain = CachedModel(model, limit)
     each = bytes_per_sequence(plain, limit)

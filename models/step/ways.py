@@ -19,6 +19,7 @@ from models.step.native.rows import RowKernels, row_kernels
 from models.step.native.stack import Stack
 from models.step.native.team import Team
 from models.step.paged import Forward, PagedForward
+from models.step.place import dtype_named
 from models.step.varlen import PRECISIONS
 from models.step.weights import parameters_of, settled_weights, weights_of
 from models.step.wishes import Wishes
@@ -225,16 +226,12 @@ def ways(
 
     ``positions`` is the longest sequence.
     """
-    kernels, block_size, kv_dtype = wishes.kernels, wishes.block_size, wishes.kv_cache_dtype
+    kernels, size, int8 = wishes.kernels, wishes.block_size, wishes.int8
+    kv_dtype = None if wishes.kv_cache_dtype == "auto" else dtype_named(wishes.kv_cache_dtype)
     if kernels == "native" or (kernels == "auto" and model.device.type == "cpu"):
         try:
             yield NativeWay(
-                model,
-                seen,
-                block_size=block_size,
-                positions=positions,
-                kv_dtype=kv_dtype,
-                int8=wishes.int8,
+                model, seen, block_size=size, positions=positions, kv_dtype=kv_dtype, int8=int8
             )
         except NoNative as reason:
             if isinstance(reason, NoLibrary):
@@ -242,9 +239,9 @@ def ways(
             yield f"native: {reason}"
     half = model.dtype in PRECISIONS and kv_dtype in (None, model.dtype)
     if kernels in ("auto", "varlen") and model.device.type == "cuda" and half:
-        for size in dict.fromkeys((block_size, VARLEN_BLOCK)):
-            yield TorchWay("varlen", model, seen, size, kv_dtype, wishes.int8)
+        for taken in dict.fromkeys((size, VARLEN_BLOCK)):
+            yield TorchWay("varlen", model, seen, taken, kv_dtype, int8)
     elif kernels == "varlen":
         yield "varlen: it needs CUDA, half precision and KV blocks of the same"
     if kernels in ("auto", "sdpa"):
-        yield TorchWay("sdpa", model, seen, block_size, kv_dtype, wishes.int8)
+        yield TorchWay("sdpa", model, seen, size, kv_dtype, int8)

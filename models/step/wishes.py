@@ -1,24 +1,29 @@
-"""What the configuration asks of a replica's step model."""
+"""What the configuration asks of a replica's step model. Imports no torch."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
-    """None is to be found out."""
+    """As configured, with no defaults of their own; None and `auto` are to be found out."""
 
-    kernels: str = "auto"  # or native, sdpa, varlen
-    max_context: int | None = None  # tokens
-    block_size: int = 16  # tokens
-    int8: bool = False  # weights of linear layers in 8 bits
-    kv_cache_dtype: torch.dtype | None = None
-    kv_cache_gib: float | None = None
-    sharing: int = 1  # models that take KV blocks of the same memory, on a CPU
-    prefix_cache: bool = True
-    slots: int = 32
-    step_tokens: int = 2048  # of the largest step
-    cuda_graphs: bool = True
+    device: str  # or auto
+    dtype: str  # a torch dtype's name, auto, or int8
+    kernels: str  # native, sdpa, varlen, or auto
+    cuda_graphs: bool
+    threads: int | None  # of torch, on a CPU
+    max_context: int | None  # tokens
+    block_size: int  # tokens
+    kv_cache_dtype: str  # a torch dtype's name, or auto
+    kv_cache_gib: float | None
+    sharing: int  # models that take KV blocks of the same memory, on a CPU
+    prefix_cache: bool
+    slots: int
+    step_tokens: int  # of the largest step
+
+    @property
+    def int8(self) -> bool:
+        """Whether weights of linear layers are held in 8 bits."""
+        return self.dtype == "int8"

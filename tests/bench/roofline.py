@@ -19,13 +19,14 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel
 
+from configs.settings import EngineSettings
+from models.build import wishes_of
 from models.metrics import LlmMetrics
 from models.request import SamplingParams
 from models.schedule.sequence import Sequence
 from models.step.assemble import assemble
 from models.step.model import StepModel
 from models.step.place import device_name, device_of, precision_of, set_threads
-from models.step.wishes import Wishes
 from models.stepper import Stepper
 
 SHAPES: dict[str, dict[str, Any]] = {
@@ -234,13 +235,14 @@ def report(arguments: argparse.Namespace, device: torch.device, dtype: torch.dty
     peaks = rates(device, dtype, mib=2048 if large else 128, side=8192 if large else 1024)
     model = build(arguments.shape, device, dtype)
     longest = max(arguments.context + arguments.steps, arguments.prompt) + SPARE
-    wishes = Wishes(
-        slots=max(arguments.batches),
+    settings = EngineSettings(
+        max_running=max(arguments.batches),
         max_context=longest,
         prefix_cache=False,
         step_tokens=max(STEP_TOKENS, longest),
     )
-    served = assemble(model, wishes, {"device": device_name(device), "dtype": str(dtype)})
+    facts = {"device": device_name(device), "dtype": str(dtype)}
+    served = assemble(model, wishes_of(settings), facts)
     for name, fact in served.describe().items():
         print(f"{name}: {fact}")
     print(f"copy: {peaks.bytes_s / 1e9:.0f} GB/s; product: {peaks.flops_s / 1e9:.0f} GFLOP/s\n")

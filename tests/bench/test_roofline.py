@@ -2,15 +2,17 @@ from __future__ import annotations
 
 import torch
 
+from configs.settings import EngineSettings
+from models.build import wishes_of
 from models.step.assemble import assemble
-from models.step.wishes import Wishes
 from tests.bench.roofline import HEADER, Work, build, covered, measure, rates, row
 
 
 def test_the_benchmark_runs_on_a_cpu() -> None:
     device = torch.device("cpu")
     model = build("small", device, torch.float32)
-    served = assemble(model, Wishes(slots=4, max_context=64, prefix_cache=False))
+    settings = EngineSettings(max_running=4, max_context=64, prefix_cache=False)
+    served = assemble(model, wishes_of(settings))
     peaks = rates(device, torch.float32, mib=1, side=64)
     for work in (Work(1, 32, 8), Work(4, 32, 8), Work(1, 48, 0)):
         result = measure(served, work)

@@ -84,7 +84,7 @@ def test_texts_do_not_depend_on_the_batch(model_type: str) -> None:
     asked = prompts(4)
     answers = []
     for company in (asked, *([prompt] for prompt in asked)):
-        model = served(tiny(model_type, **{**WIDE, **changes}), int8=True, kv_cache_gib=0.01)
+        model = served(tiny(model_type, **{**WIDE, **changes}), dtype="int8", kv_cache_gib=0.01)
         assert "int8" in model.describe()["weights"]
         answers += Driver(model, most=50).run([sequence(p) for p in company], 6)
     assert answers[:4] == answers[4:]

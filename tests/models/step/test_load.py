@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,10 +15,9 @@ from models.step import host
 from models.step.load import load_step_model
 from models.step.paged import PagedModel
 from models.step.place import precision_of
-from models.step.wishes import Wishes
 from models.text.byte_tokenizer import byte_tokenizer
 from tests.models.step.driving import Driver, sequence
-from tests.models.step.tiny import greedy, prompts, tiny
+from tests.models.step.tiny import greedy, prompts, tiny, wished
 
 
 @pytest.fixture(scope="module")
@@ -36,19 +34,9 @@ def _threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def test_what_is_not_wished_for_is_as_in_a_configuration() -> None:
-    settings = EngineSettings().model_dump() | {"slots": EngineSettings().max_running}
-    settings |= {"sharing": 1}  # a model that is alone
-    parameters = inspect.signature(load_step_model).parameters.values()
-    defaults = {one.name: one.default for one in parameters if one.name != "folder"}
-    assert defaults == {name: settings[name] for name in defaults}
-    wishes = Wishes()
-    assert (wishes.slots, wishes.step_tokens) == (settings["slots"], settings["step_tokens"])
-
-
 def test_a_folder_is_served_as_its_model_computes(folder: Path) -> None:
     step_model = load_step_model(
-        folder, device="cpu", dtype="float32", block_size=4, slots=3, kv_cache_gib=0.001
+        folder, wished(device="cpu", dtype="float32", block_size=4, slots=3, kv_cache_gib=0.001)
     )
     assert isinstance(step_model, PagedModel)
     assert not step_model.launch_ahead
@@ -76,7 +64,9 @@ def test_a_model_among_others_takes_its_part_and_tells(
 
 def test_every_choice_is_told(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "stepserve")
-    step_model = load_step_model(folder, device="cpu", kernels="sdpa", threads=1, max_context=32)
+    step_model = load_step_model(
+        folder, wished(device="cpu", kernels="sdpa", threads=1, max_context=32)
+    )
     facts = step_model.describe()
     assert facts["device"] == "cpu"
     assert facts["threads"] == "1"
@@ -94,13 +84,15 @@ def test_every_choice_is_told(folder: Path, caplog: pytest.LogCaptureFixture) ->
 
 
 def test_a_dtype_may_be_chosen(folder: Path) -> None:
-    facts = load_step_model(folder, device="cpu", dtype="bfloat16").describe()
+    facts = load_step_model(folder, wished(device="cpu", dtype="bfloat16")).describe()
     assert facts["dtype"] == "bfloat16"
     assert facts["kernels"].startswith("paged")
 
 
 def test_weights_in_int8(folder: Path) -> None:
-    facts = load_step_model(folder, device="cpu", dtype="int8", kv_cache_dtype="float16").describe()
+    facts = load_step_model(
+        folder, wished(device="cpu", dtype="int8", kv_cache_dtype="float16")
+    ).describe()
     assert facts["dtype"] == "int8 weights, float32"
     assert "linear layers with" in facts["weights"]
     assert "tokens in float16" in facts["kv_cache"]
@@ -109,13 +101,13 @@ def test_weights_in_int8(folder: Path) -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
 def test_a_missing_device_is_an_error(folder: Path) -> None:
     with pytest.raises(ValueError, match="no CUDA device"):
-        load_step_model(folder, device="cuda")
+        load_step_model(folder, wished(device="cuda"))
 
 
 def test_an_architecture_with_attention_of_its_own_loads_too(tmp_path: Path) -> None:
     model = tiny("falcon")
     model.save_pretrained(tmp_path)
-    step_model = load_step_model(tmp_path, device="cpu", slots=2)
+    step_model = load_step_model(tmp_path, wished(device="cpu", slots=2))
     asked = prompts(2)
     answers = Driver(step_model).run([sequence(p) for p in asked], 4)
     assert answers == [greedy(model, prompt, 4) for prompt in asked]
@@ -123,7 +115,9 @@ def test_an_architecture_with_attention_of_its_own_loads_too(tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_the_default_model_says_what_generate_says(smollm2: Path) -> None:
-    step_model = load_step_model(smollm2, device="cpu", dtype="float32", slots=3, kv_cache_gib=0.2)
+    step_model = load_step_model(
+        smollm2, wished(device="cpu", dtype="float32", slots=3, kv_cache_gib=0.2)
+    )
     tokenizer = AutoTokenizer.from_pretrained(smollm2)
     model = AutoModelForCausalLM.from_pretrained(smollm2, dtype=torch.float32)
     texts = ["The capital of France is", "def fibonacci(n):", "Once upon a time, " * 20]

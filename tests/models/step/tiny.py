@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
+from configs.settings import EngineSettings
+from models.build import wishes_of
 from models.step.assemble import assemble
 from models.step.model import StepModel
 from models.step.wishes import Wishes
@@ -40,10 +43,15 @@ def tiny(model_type: str, **changes: Any) -> PreTrainedModel:
     return model
 
 
+def wished(**wishes: Any) -> Wishes:
+    """These, and else what a configuration that says nothing asks for."""
+    return replace(wishes_of(EngineSettings()), **wishes)
+
+
 def served(model: PreTrainedModel, **wishes: Any) -> StepModel:
     """Assembled with small blocks and a small pool."""
-    settings = {"block_size": 4, "slots": 6, "kv_cache_gib": 0.001, **wishes}
-    return assemble(model, Wishes(**settings))
+    small = {"block_size": 4, "slots": 6, "kv_cache_gib": 0.001}
+    return assemble(model, wished(**{**small, **wishes}))
 
 
 @torch.inference_mode()

@@ -40,8 +40,8 @@ def test_random_chunks_equal_full_recomputation(model_type: str) -> None:
 @pytest.mark.parametrize(
     ("dtype", "wishes"),
     [
-        (torch.float32, {"int8": True}),
-        (torch.float32, {"kv_cache_dtype": torch.bfloat16}),
+        (torch.float32, {"dtype": "int8"}),
+        (torch.float32, {"kv_cache_dtype": "bfloat16"}),
         (torch.float32, {}),
         (torch.bfloat16, {}),
     ],
@@ -58,7 +58,7 @@ def test_seeded_texts_are_the_same_alone_and_among_neighbours(
 
 def test_what_it_does_is_told() -> None:
     multiplies = Team(1).multiplies_bfloat16
-    facts = native(tiny("llama", **FITTING), int8=True).describe()
+    facts = native(tiny("llama", **FITTING), dtype="int8").describe()
     assert facts["weights"].endswith("in int8")
     assert f"tokens in {'bfloat16' if multiplies else 'float16'}" in facts["kv_cache"]
     facts = native(tiny("llama", **FITTING)).describe()
