@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -11,7 +11,7 @@ from deployments.openai.call import Call, GenerationBody, Integer, make_call, va
 from deployments.openai.errors import invalid
 from deployments.openai.parameters import COMPLETIONS_NEUTRAL, check_extras
 from deployments.openai.structured import take_grammar
-from deployments.openai.token_ids import is_token, token_prompt, wrong_prompt
+from deployments.openai.token_ids import parse_inputs
 from models.request import MAX_CHOICES, Prompt, TextPrompt
 
 MAX_TOKENS = 16  # OpenAI's default
@@ -46,8 +46,8 @@ def parse(data: Mapping[str, Any], id: str) -> Call:
     )
 
 
-def _prompts(body: CompletionsBody) -> list[Prompt]:
-    prompts = parse_prompt(body.prompt)
+def _prompts(body: CompletionsBody) -> Sequence[Prompt]:
+    prompts = _parse_prompt(body.prompt)
     if not body.suffix:
         return prompts
     for name in ("echo", "truncate_prompt_tokens"):
@@ -76,20 +76,12 @@ def _best_of(body: CompletionsBody) -> int | None:
     return body.best_of
 
 
-def parse_prompt(value: Any) -> list[Prompt]:
+def _parse_prompt(value: Any) -> Sequence[Prompt]:
     """One prompt or many; null is the empty text, the beginning of a document."""
-    if value is None or isinstance(value, str):
-        return [TextPrompt(value or "")]
-    if not isinstance(value, list) or not value:
-        raise wrong_prompt(value, "prompt")
-    if is_token(value[0]):
-        return [token_prompt(value, "prompt")]
-    if len(value) > MAX_PROMPTS:
+    given = "" if value is None else value
+    return parse_inputs(given, "prompt", lambda text, _: TextPrompt(text), _check_count)
+
+
+def _check_count(prompts: int) -> None:
+    if prompts > MAX_PROMPTS:
         raise invalid(f"At most {MAX_PROMPTS} prompts are allowed in one request.", "prompt")
-    return [_prompt(one, type(value[0]), f"prompt[{i}]") for i, one in enumerate(value)]
-
-
-def _prompt(value: Any, like: type, param: str) -> Prompt:
-    if type(value) is not like or not isinstance(value, str | list):
-        raise wrong_prompt(value, param)
-    return TextPrompt(value) if isinstance(value, str) else token_prompt(value, param)

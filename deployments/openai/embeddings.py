@@ -14,13 +14,11 @@ from deployments.openai.call import Integer, validated
 from deployments.openai.errors import invalid, missing
 from deployments.openai.parameters import check_extras
 from deployments.openai.sse import quote
-from deployments.openai.token_ids import is_token, token_prompt, wrong_prompt
+from deployments.openai.token_ids import Input, is_token, parse_inputs
 from models.embedding import MAX_INPUTS, Embedded, EmbedRequest
-from models.request import TextPrompt, TokenPrompt
+from models.request import TextPrompt
 
 NEUTRAL = {"add_special_tokens": (True,), "truncation_side": ("right",)}
-
-Input = TextPrompt | TokenPrompt
 
 
 class EmbeddingsBody(BaseModel):
@@ -63,16 +61,8 @@ def parse_input(value: Any) -> tuple[tuple[Input, ...], bool]:
     """The inputs, and whether it is one by itself. Raises ``ApiError`` naming the wrong one."""
     if value is None:
         raise missing("input")
-    if isinstance(value, str):
-        return (_text(value, "input"),), True
-    if not isinstance(value, list) or not value:
-        raise wrong_prompt(value, "input")
-    if is_token(value[0]):
-        return (token_prompt(value, "input"),), True
-    if len(value) > MAX_INPUTS:
-        message = f"At most {MAX_INPUTS} inputs are allowed in one request, not {len(value)}."
-        raise invalid(message, "input", "array_above_max_length")
-    return tuple(_one(one, type(value[0]), f"input[{i}]") for i, one in enumerate(value)), False
+    inputs = tuple(parse_inputs(value, "input", _text, _check_count))
+    return inputs, isinstance(value, str) or is_token(value[0])
 
 
 def write(call: EmbedCall, embedded: Embedded) -> str:
@@ -96,10 +86,10 @@ def _base64(vector: bytes) -> str:
     return f'"{b64encode(vector).decode()}"'
 
 
-def _one(value: Any, like: type, param: str) -> Input:
-    if type(value) is not like or not isinstance(value, str | list):
-        raise wrong_prompt(value, param)
-    return _text(value, param) if isinstance(value, str) else token_prompt(value, param)
+def _check_count(inputs: int) -> None:
+    if inputs > MAX_INPUTS:
+        message = f"At most {MAX_INPUTS} inputs are allowed in one request, not {inputs}."
+        raise invalid(message, "input", "array_above_max_length")
 
 
 def _text(value: str, param: str) -> TextPrompt:

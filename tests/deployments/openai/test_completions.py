@@ -58,6 +58,13 @@ async def test_other_prompts_are_refused_by_name(prompt: Any, param: str) -> Non
     assert answer.json()["error"]["param"] == param
 
 
+async def test_too_many_prompts_are_refused() -> None:
+    answer = await complete(make_app(), prompt=["a"] * 2049)
+    assert answer.status_code == 400
+    message = "At most 2048 prompts are allowed in one request."
+    assert answer.json()["error"]["message"] == message
+
+
 async def test_one_bad_prompt_fails_the_request() -> None:
     engine = MockEngine("mock", max_context=4, first_token_s=0.01)
     for stream in (False, True):
