@@ -25,7 +25,7 @@ CPU = torch.device("cpu")
 VOCAB = 49_152
 HISTORY = 256  # tokens of each sequence
 ROWS = (1, 8, 32, 128)
-BIAS = {token * 100: 1.0 for token in range(300)}
+BIAS = {token * 6: 1.0 for token in range(300)}
 KINDS: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0},
     "temperature": {"temperature": 0.8},
