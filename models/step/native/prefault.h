@@ -43,7 +43,7 @@ class Prefault {
  private:
   static constexpr std::chrono::milliseconds kQuiet{20};
   // Bytes taken beyond those in use; what is never used should not all be taken.
-  static constexpr size_t kMost = 1 << 30;
+  static constexpr size_t kMost = size_t{2} << 30;
 
   void populate(const Memory& memory) {
     for (size_t at = 0; at < memory.size() && !leaving_;) {
