@@ -19,7 +19,7 @@ from deployments.wire import Item, Packed, unpack
 from models.errors import EngineError
 from models.request import GenerateRequest
 from models.time_left import TimeLeft
-from models.tokens import TokenRequest, Tokens
+from models.tokens import TokenRequest, Tokens, one_of_each_choice
 
 logger = logging.getLogger("stepserve")
 
@@ -165,13 +165,5 @@ def merged(items: list[Item]) -> list[Item]:
     """The same items, all tokens of a choice in one."""
     if len(items) == 1:
         return items
-    tokens: dict[int, Tokens] = {}
-    others: list[Item] = []
-    for item in items:
-        if not isinstance(item, Tokens):
-            others.append(item)
-        elif (earlier := tokens.get(item.choice)) is None:
-            tokens[item.choice] = item
-        else:
-            tokens[item.choice] = item.after(earlier)
-    return [*others, *tokens.values()]
+    others = [item for item in items if not isinstance(item, Tokens)]
+    return [*others, *one_of_each_choice(item for item in items if isinstance(item, Tokens))]

@@ -23,7 +23,7 @@ from models.schedule.admission import Admission, Place
 from models.schedule.sequence import Constraint, Sequence
 from models.stepper import Progress, Stepper
 from models.time_left import TimeLeft
-from models.tokens import Admitted, Take, TokenRequest, Tokens
+from models.tokens import Admitted, Take, TokenRequest, Tokens, one_of_each_choice
 
 logger = logging.getLogger("stepserve")
 
@@ -263,13 +263,12 @@ class _Answer:
         ready, self._ready = self._ready, deque()
         if len(ready) == 1:
             return [*ready]
-        merged: dict[int, Tokens] = {}
+        tokens: list[Tokens] = []
         for item in ready:
             if isinstance(item, Exception):
-                return [*merged.values(), item]
-            earlier = merged.get(item.choice)
-            merged[item.choice] = item.after(earlier) if earlier else item
-        return list(merged.values())
+                return [*one_of_each_choice(tokens), item]
+            tokens.append(item)
+        return [*one_of_each_choice(tokens)]
 
 
 class _Life:

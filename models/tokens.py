@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from models.events import FinishReason
@@ -64,3 +64,12 @@ class Tokens:
 
 
 Take = Callable[[Admitted | Tokens], None]
+
+
+def one_of_each_choice(items: Iterable[Tokens]) -> list[Tokens]:
+    """All tokens of a choice as one item, in the order in which the choices came."""
+    choices: dict[int, Tokens] = {}
+    for item in items:
+        earlier = choices.get(item.choice)
+        choices[item.choice] = item.after(earlier) if earlier else item
+    return list(choices.values())
