@@ -14,6 +14,7 @@ from models.constrain.grammars import Grammars
 from models.embed_engine import Batches, EmbedEngine
 from models.engine import LlmEngine
 from models.keeping import keeping
+from models.life import Steps
 from models.metrics import LlmMetrics
 from models.recipe import made_to_embed, read_recipe
 from models.schedule.admission import Admission
@@ -26,7 +27,7 @@ from models.step_loop import StepLoop
 from models.stepper import Stepper
 from models.text.loading import byte_pipeline, load_pipeline
 from models.text.pipeline import TextPipeline
-from models.token_engine import Steps, TokenEngine
+from models.token_engine import TokenEngine
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from filelock import FileLock
 from configs.settings import EngineSettings, ModelSettings
 from configs.shipped import default_model
 from deployments.step_gate import StepGate
+from models.life import Steps
 from models.metrics import LlmMetrics
 from models.request import SamplingParams
 from models.schedule.admission import Admission
@@ -31,7 +32,7 @@ from models.schedule.sequence import Chunk, Scores
 from models.step.model import Capacity, InFlight, StepModel
 from models.step_loop import StepLoop
 from models.stepper import Stepper
-from models.token_engine import Steps, TokenEngine
+from models.token_engine import TokenEngine
 from models.tokens import TokenRequest, Tokens
 from tests.deployments.replica import replica_context
 

@@ -12,7 +12,7 @@ from deployments.step_gate import StepGate
 from models.errors import Failed
 from models.request import SamplingParams
 from models.schedule.sequence import Sequence
-from models.stepper import Progress
+from models.stepper import Progress, Stepper
 from tests.deployments.replica import replica_context
 from tests.models.asking import ask, collect, serving
 from tests.models.recall import recall_model
@@ -247,13 +247,15 @@ async def test_requests_that_name_a_multiplexed_model_still_share_one_step() -> 
     from ray.serve import context
 
     batches: list[int] = []
-    async with serving(recall_model()) as engine:
 
+    def counting(stepper: Stepper) -> StepGate:
         async def step(sequences: list[Sequence]) -> list[Progress]:
             batches.append(len(sequences))
-            return await engine.stepper.step(sequences)
+            return await stepper.step(sequences)
 
-        engine.steps = StepGate(step)
+        return StepGate(step)
+
+    async with serving(recall_model(), joined=counting) as engine:
 
         async def request(model: str) -> None:
             context._set_request_context(multiplexed_model_id=model)

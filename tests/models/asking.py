@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 
 from models.constrain.grammars import Grammars
+from models.life import Steps
 from models.metrics import LlmMetrics
 from models.request import SamplingParams
 from models.schedule.admission import Admission
@@ -26,11 +27,12 @@ async def serving(
     step_tokens: int = 16,
     waiting: int = 1000,
     grammars: Grammars | None = None,
+    joined: Callable[[Stepper], Steps] = StepLoop,
 ) -> AsyncGenerator[TokenEngine, None]:
     metrics = LlmMetrics("recall")
     stepper = Stepper(model, step_tokens=step_tokens, metrics=metrics)
     admission = Admission(model.capacity.slots, waiting, 100_000)
-    engine = TokenEngine(stepper, StepLoop(stepper), admission, metrics, grammars)
+    engine = TokenEngine(stepper, joined(stepper), admission, metrics, grammars)
     yield engine
     assert_nothing_held(engine)
     stepper.close()
