@@ -156,6 +156,19 @@ class TokenPrompt:
 Prompt = ChatPrompt | TextPrompt | TokenPrompt
 
 
+class User(NamedTuple):
+    """For whom a request is: the API key it came with, and whom it names within that key.
+
+    Opaque names, equal for the same key or user; empty where there is none.
+    """
+
+    key: str = ""
+    name: str = ""
+
+
+ANYBODY = User()
+
+
 GrammarKind = Literal["json_object", "json_schema", "regex", "choice", "lark", "gbnf"]
 
 

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from models.errors import Busy
+from models.request import User
 from models.schedule.admission import Admission
 
 
@@ -93,3 +94,77 @@ async def test_waiting_makes_up_for_priority() -> None:
     admission.leave(hasty)
     assert patient.running
     assert not urgent.running
+
+
+async def test_users_take_turns() -> None:
+    admission = Admission(max_running=1, max_waiting=99, max_waiting_tokens=10**6)
+    many = [admission.enter(1, 10, user=User("a"))[0] for _ in range(50)]
+    [one] = admission.enter(1, 10, user=User("b"))
+    admission.leave(many[0], 30)
+    assert one.running
+    admission.leave(one, 30)
+    assert many[1].running
+
+
+async def test_priority_means_nothing_between_users() -> None:
+    admission = Admission(max_running=1, max_waiting=99, max_waiting_tokens=100)
+    running, *_, urgent = (admission.enter(1, 1, p, User("a"))[0] for p in (0, 5, 5, -9))
+    [late] = admission.enter(1, 1, 9, User("b"))
+    for place in (late, urgent):
+        admission.leave(running, 10)
+        assert place.running
+        running = place
+
+
+async def test_what_was_computed_is_what_counts() -> None:
+    """One user's answers are long, the other's are found in the cache: that one goes on."""
+    admission = Admission(max_running=1, max_waiting=99, max_waiting_tokens=10**6)
+    tokens = {User("a"): 1000, User("b"): 10}
+    places = [admission.enter(1, 10, user=user)[0] for user in tokens for _ in range(20)]
+    ran = []
+    for _ in range(24):
+        [running] = [place for place in places if place.running]
+        ran.append(running.user)
+        places.remove(running)
+        admission.leave(running, tokens[running.user])
+    assert ran.count(User("b")) == 20
+
+
+async def test_the_last_request_of_who_has_most_gives_way_where_the_queue_is_full() -> None:
+    admission = Admission(max_running=1, max_waiting=4, max_waiting_tokens=1000)
+    many = [admission.enter(1, 10, user=User("a"))[0] for _ in range(5)]
+    [one] = admission.enter(1, 10, user=User("b"))
+    with pytest.raises(Busy, match=r"4 requests are waiting.*Retry in") as refused:
+        await many[-1].wait()
+    assert refused.value.retry_after >= 1
+    admission.leave(many[-1])
+    assert (admission.waiting, admission.waiting_tokens) == (4, 40)
+    admission.enter(1, 10, user=User("c"))
+    with pytest.raises(Busy):
+        admission.enter(1, 10, user=User("a"))
+    for place in (*many, one):
+        admission.leave(place, 5)
+    assert (admission.running, admission.waiting, admission.waiting_tokens) == (1, 0, 0)
+
+
+async def test_who_fills_the_queue_with_tokens_gives_way_too() -> None:
+    admission = Admission(max_running=1, max_waiting=99, max_waiting_tokens=1000)
+    _, first, last = (admission.enter(1, 450, user=User("a"))[0] for _ in range(3))
+    [one] = admission.enter(1, 200, user=User("b"))
+    with pytest.raises(Busy, match="900 prompt tokens"):
+        await last.wait()
+    assert not first.turn.done()
+    assert not one.turn.done()
+
+
+async def test_a_request_that_gives_way_goes_whole() -> None:
+    admission = Admission(max_running=1, max_waiting=6, max_waiting_tokens=1000)
+    running, *begun = admission.enter(3, 10, user=User("a"))
+    choices = admission.enter(4, 10, user=User("a"))
+    admission.enter(1, 10, user=User("b"))
+    assert running.running
+    assert [place.turn.done() for place in begun] == [False, False]
+    for place in choices:
+        with pytest.raises(Busy):
+            await place.wait()
+    assert admission.waiting == 3
