@@ -99,6 +99,7 @@ def token_request(request: GenerateRequest, encoded: Encoded) -> TokenRequest:
         bad_words=encoded.bad_words,
         timeout_s=request.timeout_s,
         priority=request.priority,
+        user=request.user,
     )
 
 

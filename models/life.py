@@ -10,7 +10,7 @@ from contextvars import Context
 from dataclasses import dataclass
 from typing import Protocol
 
-from models.errors import Failed
+from models.errors import Busy, Failed
 from models.events import FinishReason
 from models.metrics import LlmMetrics
 from models.schedule.admission import Admission, Place
@@ -88,13 +88,22 @@ class Life:
             return
         self._over = True
         self._around.stepper.remove(self.sequence)
-        self._around.admission.leave(self._place)
+        self._around.admission.leave(self._place, self.sequence.spent)
         if asyncio.current_task() is not self._task:
             self._task.cancel()
-        self._record(reason)
+        if not self._place.refused:  # that is as if it had never been let in
+            self._record(reason)
 
     async def _run(self) -> None:
-        await self._place.wait()
+        try:
+            await self._place.wait()
+        except Busy as busy:
+            self.end(FinishReason.ERROR)
+            self._put(busy)
+        else:
+            await self._take_part()
+
+    async def _take_part(self) -> None:
         self._running = time.monotonic()
         self._around.stepper.add(self.sequence)
         while not self._over:

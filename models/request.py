@@ -206,8 +206,9 @@ class GenerateRequest:
     ``echo`` and ``return_token_ids`` ask ``Started`` for the prompt's text and ids, and the latter
     for the ids of the answer. ``include_stop`` leaves the stop in the text. Only the last
     ``truncate_prompt_tokens`` of the prompt are read. After ``timeout_s`` seconds the answer ends
-    as it does at ``max_tokens``, or with ``TimedOut`` if it has not begun. Of requests that wait,
-    those with a lower ``priority`` go first, at one second of waiting a unit.
+    as it does at ``max_tokens``, or with ``TimedOut`` if it has not begun. Users take turns; of
+    requests of one ``user`` that wait, those with a lower ``priority`` go first, at one second of
+    waiting a unit.
     """
 
     id: str
@@ -224,6 +225,7 @@ class GenerateRequest:
     truncate_prompt_tokens: int | None = None
     timeout_s: float | None = None
     priority: int = 0
+    user: User = ANYBODY
 
     def __post_init__(self) -> None:
         _within("n", self.n, 1, MAX_CHOICES)

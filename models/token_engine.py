@@ -14,7 +14,7 @@ from models.errors import Busy, Failed, Invalid, TooLong
 from models.events import FinishReason
 from models.life import Steps, Surroundings
 from models.metrics import LlmMetrics
-from models.schedule.admission import Admission, Place
+from models.schedule.admission import Admission
 from models.schedule.sequence import Constraint
 from models.stepper import Stepper
 from models.time_left import TimeLeft
@@ -64,6 +64,17 @@ class TokenEngine:
     async def _answering(self, request: TokenRequest) -> AsyncGenerator[TokenAnswer, None]:
         left = TimeLeft(request.timeout_s)
         self._check(request)
+        try:
+            async with self._entered(request, left) as answer:
+                yield answer
+        except Busy:  # at once, or when it had to give way
+            self.metrics.rejected()
+            raise
+
+    @asynccontextmanager
+    async def _entered(
+        self, request: TokenRequest, left: TimeLeft
+    ) -> AsyncGenerator[TokenAnswer, None]:
         answer = await self._enter(request, left)
         try:
             yield answer
@@ -82,7 +93,9 @@ class TokenEngine:
 
     async def _enter(self, request: TokenRequest, left: TimeLeft) -> TokenAnswer:
         """Takes the places first: a request that is turned away costs nothing more."""
-        places = self._places(request)
+        places = self.admission.enter(
+            request.n, len(request.token_ids), request.priority, request.user
+        )
         try:
             constraints = await self._constraints(request, left)
             if request.id in self._answers:
@@ -101,13 +114,6 @@ class TokenEngine:
         if (largest := max(token_ids, default=0)) >= vocabulary:
             message = f"Token id {largest} is outside the model's {vocabulary} tokens."
             raise Invalid(message, param)
-
-    def _places(self, request: TokenRequest) -> list[Place]:
-        try:
-            return self.admission.enter(request.n, len(request.token_ids), request.priority)
-        except Busy:
-            self.metrics.rejected()
-            raise
 
     async def _constraints(
         self, request: TokenRequest, left: TimeLeft

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from models.events import FinishReason
-from models.request import Grammar, SamplingParams
+from models.request import ANYBODY, Grammar, SamplingParams, User
 from models.schedule.sequence import Scores
 
 
@@ -14,7 +14,7 @@ from models.schedule.sequence import Scores
 class TokenRequest:
     """A prompt of token ids, ``n`` choices of an answer, and the ids that end one.
 
-    ``bad_words`` are those of ``sampling`` as tokens; see ``GenerateRequest`` for the last two.
+    ``bad_words`` are those of ``sampling`` as tokens; see ``GenerateRequest`` for the last three.
     """
 
     id: str
@@ -26,6 +26,7 @@ class TokenRequest:
     bad_words: tuple[tuple[int, ...], ...] = ()
     timeout_s: float | None = None
     priority: int = 0
+    user: User = ANYBODY
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,6 +109,14 @@ class Sequence:
         return len(self.tokens) - self.prompt_length
 
     @property
+    def spent(self) -> int:
+        """Tokens that it took to compute: of its prompt those that were not cached, and its answer.
+
+        0 before it took part in a step.
+        """
+        return 0 if self.cached is None else self.prompt_length - self.cached + self.generated
+
+    @property
     def watched(self) -> bool:
         """Whether what it may sample next depends on its last tokens being known on the host."""
         return any(len(word) > 1 for word in self.bad_words)

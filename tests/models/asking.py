@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from models.constrain.grammars import Grammars
 from models.life import Steps
 from models.metrics import LlmMetrics
-from models.request import SamplingParams
+from models.request import ANYBODY, SamplingParams, User
 from models.schedule.admission import Admission
 from models.schedule.sequence import Scores
 from models.step_loop import StepLoop
@@ -57,6 +57,7 @@ def ask(
     bad_words: tuple[tuple[int, ...], ...] = (),
     timeout_s: float | None = None,
     priority: int = 0,
+    user: User = ANYBODY,
 ) -> TokenRequest:
     asked = 0 if scored else None
     return TokenRequest(
@@ -68,6 +69,7 @@ def ask(
         bad_words=bad_words,
         timeout_s=timeout_s,
         priority=priority,
+        user=user,
     )
 
 

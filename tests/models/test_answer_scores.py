@@ -6,12 +6,13 @@ from typing import Any
 
 from models.answer import Answer, token_request
 from models.events import Event, Finished, FinishReason, Started, Text, Usage
-from models.request import ChatPrompt, GenerateRequest, Prompt, SamplingParams, TextPrompt
+from models.request import ChatPrompt, GenerateRequest, Prompt, SamplingParams, TextPrompt, User
 from models.schedule.sequence import Scores
 from models.text.loading import byte_pipeline
 from models.tokens import Admitted, Tokens
 
 PIPELINE = byte_pipeline()
+ASKING = User("key", "name")
 BOS, END, SYSTEM, USER, ASSISTANT = range(256, 261)
 STOP, LENGTH = FinishReason.STOP, FinishReason.LENGTH
 
@@ -161,7 +162,7 @@ def test_a_prompt_that_was_cut_is_echoed_as_it_was_read() -> None:
 def test_what_the_engine_is_told() -> None:
     wish = SamplingParams(bad_words=("no",))
     chat = ChatPrompt(({"role": "user", "content": "Hi"},))
-    asked = request(prompt=chat, sampling=wish, n=2, timeout_s=3.0, priority=-2)
+    asked = request(prompt=chat, sampling=wish, n=2, timeout_s=3.0, priority=-2, user=ASKING)
     made = token_request(asked, PIPELINE.encode(asked))
-    assert (made.n, made.timeout_s, made.priority) == (2, 3.0, -2)
+    assert (made.n, made.timeout_s, made.priority, made.user) == (2, 3.0, -2, ASKING)
     assert made.bad_words == ((*b"no",), (*b" no",))

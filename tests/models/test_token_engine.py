@@ -16,7 +16,7 @@ from models.constrain.grammars import Grammars
 from models.errors import Busy, Closed, Failed, Invalid, TimedOut, TooLong
 from models.events import FinishReason
 from models.metrics import LlmMetrics
-from models.request import Grammar, SamplingParams
+from models.request import Grammar, SamplingParams, User
 from models.schedule.budget import SCORED_TOKENS
 from models.schedule.sequence import Chunk, Scores, Sequence
 from models.stepper import Stepper
@@ -441,6 +441,53 @@ async def test_the_lower_priority_goes_first() -> None:
 
         await asyncio.gather(*(one(priority) for priority in (0, 5, 1, -3, 2)))
     assert order == [0, -3, 1, 2, 5]
+
+
+async def test_users_take_turns() -> None:
+    order: list[str] = []
+    async with serving(recall_model(slots=1, seconds=0.002)) as engine:
+
+        async def one(key: str) -> None:
+            await collect(engine, ask([1], 3, user=User(key)))
+            order.append(key)
+
+        await asyncio.gather(*(one(key) for key in "aaaaabb"))
+    assert order == [*"ababaaa"]
+
+
+@pytest.mark.parametrize("n", [1, 2])
+async def test_who_fills_the_queue_gives_way(n: int) -> None:
+    """What gives way is as if it had been refused at once."""
+    async with serving(recall_model(slots=1, seconds=0.002), waiting=2 * n) as engine:
+        running = asyncio.create_task(collect(engine, ask([1], 20, user=User("a"))))
+        queued = [
+            asyncio.create_task(collect(engine, ask([1, i], 2, n=n, user=User("a"))))
+            for i in range(2)
+        ]
+        await asyncio.sleep(0.01)
+        other = await collect(engine, ask([2], 2, n=n, user=User("b")))
+        assert other.tokens[n - 1] == expected([2], n - 1, 2)
+        with pytest.raises(Busy, match="are waiting"):
+            await queued[1]
+        assert (await running).tokens[0] == expected([1], 0, 20)
+        assert (await queued[0]).tokens[0] == expected([1, 0], 0, 2)
+        assert counted(engine, "requests_rejected") == 1
+        assert counted(engine, "requests_finished", reason="length") == 1 + 2 * n
+        assert counted(engine, "requests_finished", reason="cancelled") == 0
+
+
+async def test_what_is_found_in_the_cache_is_not_charged() -> None:
+    """One user's prompts are all the same, the other's all different."""
+    order: list[str] = []
+    async with serving(recall_model(slots=1, seconds=0.001)) as engine:
+
+        async def one(key: str, number: int) -> None:
+            prompt = [1] * 40 if key == "a" else [number] * 40
+            await collect(engine, ask(prompt, 1, user=User(key)))
+            order.append(key)
+
+        await asyncio.gather(*(one(key, 2 + i) for i, key in enumerate("ab" * 12)))
+    assert order[:17].count("a") == 12
 
 
 @pytest.mark.parametrize("wish", [{"allowed_token_ids": (1, 98)}, {"logit_bias": {1: 2, 98: 2}}])
