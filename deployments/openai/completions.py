@@ -9,9 +9,9 @@ from pydantic import Field
 
 from deployments.openai.call import Call, GenerationBody, Integer, make_call, validated
 from deployments.openai.errors import invalid
+from deployments.openai.inputs import parse_inputs
 from deployments.openai.parameters import COMPLETIONS_NEUTRAL, check_extras
 from deployments.openai.structured import take_grammar
-from deployments.openai.token_ids import parse_inputs
 from models.request import MAX_CHOICES, Prompt, TextPrompt
 
 MAX_TOKENS = 16  # OpenAI's default

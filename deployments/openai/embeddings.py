@@ -12,9 +12,9 @@ from pydantic import BaseModel, ConfigDict
 
 from deployments.openai.call import Integer, validated
 from deployments.openai.errors import invalid, missing
+from deployments.openai.inputs import Input, is_token, parse_inputs
 from deployments.openai.parameters import check_extras
 from deployments.openai.sse import quote
-from deployments.openai.token_ids import Input, is_token, parse_inputs
 from models.embedding import MAX_INPUTS, Embedded, EmbedRequest
 from models.request import TextPrompt
 

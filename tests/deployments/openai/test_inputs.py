@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from deployments.openai.errors import ApiError
-from deployments.openai.token_ids import Input, parse_inputs
+from deployments.openai.inputs import Input, parse_inputs
 from models.request import TextPrompt, TokenPrompt
 
 
