@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from deployments.openai.checks import checked
-from deployments.openai.errors import invalid, unknown, wrong_type
+from deployments.openai.errors import invalid, not_one_of, unknown, wrong_type
 from deployments.openai.parameters import unsupported
 from models.request import Grammar
 
@@ -47,9 +47,7 @@ def response_format(value: Any, param: str) -> Grammar | None:
             return Grammar("json_object", "", param) if schema is None else _schema(schema, param)
         case "json_schema":
             return _named_schema(fields, param)
-    supported = "'text', 'json_object' and 'json_schema'"
-    message = f"Invalid value for '{param}.type'. Supported values are: {supported}."
-    raise invalid(message, f"{param}.type", "invalid_value")
+    raise not_one_of(f"{param}.type", ("text", "json_object", "json_schema"))
 
 
 def _named_schema(fields: Mapping[str, Any], param: str) -> Grammar:
@@ -116,9 +114,7 @@ def _grammar(value: Any, param: str) -> Grammar:
             return _schema(value.get("value"), param)
         case "lark":
             return Grammar("lark", _text(value.get("value"), param), param)
-    supported = "'regex', 'json_schema' and 'lark'"
-    message = f"Invalid value for '{param}.type'. Supported values are: {supported}."
-    raise invalid(message, f"{param}.type", "invalid_value")
+    raise not_one_of(f"{param}.type", ("regex", "json_schema", "lark"))
 
 
 def _ebnf(value: Any, param: str) -> Grammar:
