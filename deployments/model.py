@@ -26,8 +26,7 @@ from deployments.wire import Item, Packed, pack
 from models.build import ServedSteps, build_model
 from models.errors import EngineError
 from models.metrics import LlmMetrics, Sample
-from models.request import GenerateRequest
-from models.tokens import Admitted, TokenRequest
+from models.tokens import Admitted
 
 
 class Model:
@@ -50,33 +49,16 @@ class Model:
         self._outlet = Outlet()
         await self._outlet.open(line_host())
 
-    async def generate_tokens(
-        self, request: TokenRequest, reader: Reader | None = None
+    async def generate(
+        self, request: Any, reader: Reader | None = None
     ) -> AsyncGenerator[list[Packed], None]:
-        """Token ids in, tokens out: all that is ready, the first ones at once.
+        """All that is ready of an answer, the first items at once.
 
-        By the line to ``reader`` if there is one, else by this stream, which tells of the outlet.
+        ``request`` is a ``TokenRequest``, answered with tokens, or a ``GenerateRequest``, answered
+        with events: ``describe`` tells what the engine ``speaks``. The items come by the line to
+        ``reader`` if there is one, else by this stream, which tells of the outlet.
         """
-        served = self._served
-        assert isinstance(served, ServedTokens)
-        async with aclosing(self._answer(served, request, reader)) as answer:
-            async for ready in answer:
-                yield ready
-
-    async def generate_events(
-        self, request: GenerateRequest, reader: Reader | None = None
-    ) -> AsyncGenerator[list[Packed], None]:
-        """The same with text in and events out, for an engine with its own scheduler."""
-        served = self._served
-        assert isinstance(served, ServedEvents)
-        async with aclosing(self._answer(served, request, reader)) as answer:
-            async for ready in answer:
-                yield ready
-
-    async def _answer(
-        self, served: Any, request: Any, reader: Reader | None
-    ) -> AsyncGenerator[list[Packed], None]:
-        line = self._outlet.line_to(reader)
+        served, line = self._served, self._outlet.line_to(reader)
         if reader is not None and line is not None:
             yield await carried(line, reader.number, partial(served.deliver, request))
             return

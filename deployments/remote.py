@@ -66,8 +66,7 @@ class RemoteEngine:
         self._tokenizer = tokenizer.options(_by_reference=False)
         self._encode = self._tokenizer.options(method_name="encode")
         self._describe = self._model.options(method_name="describe")
-        self._tokens = self._model.options(method_name="generate_tokens", stream=True)
-        self._events = self._model.options(method_name="generate_events", stream=True)
+        self._generate = self._model.options(method_name="generate", stream=True)
 
     async def describe(self) -> Description:
         """What a replica tells of its engine; waits until there is one."""
@@ -129,7 +128,7 @@ class RemoteEngine:
     async def _from_events(
         self, request: GenerateRequest, left: TimeLeft
     ) -> AsyncGenerator[Event, None]:
-        pump, _ = await started(self._events.remote, request, self._inlet, left)
+        pump, _ = await started(self._generate.remote, request, self._inlet, left)
         try:
             while ready := await pump.next():
                 for item in ready:
@@ -144,7 +143,7 @@ class RemoteEngine:
             encoded = await self._encoded(request)
         answer = Answer(self._text, encoded, request)
         tokens = token_request(request, encoded)
-        pump, asked = await started(self._tokens.remote, tokens, self._inlet, left)
+        pump, asked = await started(self._generate.remote, tokens, self._inlet, left)
         stops: list[_Task] = []
         call_off = left.when_over(pump.give_up, late_s=LATE_END_S)
         try:
