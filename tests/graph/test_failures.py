@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from contextlib import aclosing
+from collections.abc import Iterator
+from contextlib import aclosing, contextmanager
 from dataclasses import replace
 
 import httpx
 import pytest
 
+from deployments.remote import RemoteEngine
 from models.errors import Failed, TimedOut
 from models.events import FinishReason
 from tests.deployments.serving import eventually
@@ -29,6 +31,21 @@ from tests.graph.asking import (
 from tests.graph.conftest import RunningGraph
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
+
+
+async def well_process(engine: RemoteEngine) -> int:
+    """The process of a replica that has just answered."""
+    await until_well(engine, "warm")
+    return int((await engine.describe())["pid"])
+
+
+@contextmanager
+def frozen(process: int) -> Iterator[None]:
+    os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(process, signal.SIGCONT)
 
 
 async def test_an_engine_that_crashes_fails_its_request_in_its_own_words(
@@ -68,16 +85,11 @@ async def test_a_replica_lost_later_fails_its_requests_soon(graph: RunningGraph)
 async def test_a_frozen_replica_holds_up_neither_metrics_nor_the_other_models(
     graph: RunningGraph,
 ) -> None:
-    engine = graph.engine("fragile")
-    await until_well(engine, "warm")
-    pid = int((await engine.describe())["pid"])
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{graph.port}") as client:
+    process = await well_process(graph.engine("fragile"))
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{graph.port}") as client:
+        with frozen(process):
             metrics = await client.get("/metrics", timeout=5)
             ready = await client.get("/ready", timeout=5)
-    finally:
-        os.kill(pid, signal.SIGCONT)
     assert 'stepserve_replicas_scraped{model="fragile"} 0.0' in metrics.text
     assert 'stepserve_replicas_scraped{model="recall"} 1.0' in metrics.text
     assert ready.status_code == 503
@@ -89,18 +101,14 @@ async def test_a_frozen_replica_is_waited_for_no_longer_than_the_timeout(
     graph: RunningGraph,
 ) -> None:
     engine = graph.engine("fragile")
-    await until_well(engine, "warm")
-    pid = int((await engine.describe())["pid"])
+    process = await well_process(engine)
     begun = engine.generate(replace(ask("long", 400), timeout_s=0.7))
     async with aclosing(begun) as events:
         await anext(events)
-        os.kill(pid, signal.SIGSTOP)
-        try:
+        with frozen(process):
             (end,) = finishes([event async for event in events]).values()
             with pytest.raises(TimedOut):
                 await events_of(engine, replace(ask(), timeout_s=0.1))
-        finally:
-            os.kill(pid, signal.SIGCONT)
     assert end.reason is FinishReason.LENGTH
     assert end.usage.completion_tokens < 400
     await until_idle(engine)
