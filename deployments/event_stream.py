@@ -12,6 +12,7 @@ from starlette.types import Send
 
 from deployments.openai import sse
 from deployments.openai.errors import ApiError
+from deployments.silence import Silence
 from models.errors import EngineError
 
 
@@ -27,14 +28,12 @@ class EventStream:
         self._alive_s = alive_s
         self._begun = False
         self._beginning = asyncio.Lock()  # held while the head goes out
-        self._loop = asyncio.get_running_loop()
-        self._wrote = self._loop.time()
-        self._timer: asyncio.TimerHandle | None = None
+        self._silence: Silence | None = None
         self._sign: asyncio.Task[None] | None = None
 
     def __enter__(self) -> EventStream:
         if self._alive_s is not None:
-            self._timer = self._loop.call_later(self._alive_s, self._look, self._alive_s)
+            self._silence = Silence(self._alive_s, self._show_life)
         return self
 
     def __exit__(
@@ -62,7 +61,8 @@ class EventStream:
 
     async def write(self, data: bytes) -> None:
         """Whole events."""
-        self._wrote = self._loop.time()
+        if self._silence is not None:
+            self._silence.begin()
         if not self._begun or self._beginning.locked():
             await self._begin()
         await self._send({"type": "http.response.body", "body": data, "more_body": True})
@@ -81,17 +81,15 @@ class EventStream:
                 await self._send({**start, "headers": list(sse.HEADERS)})
 
     def _stop_signs(self) -> None:
-        for later in (self._timer, self._sign):
-            if later is not None:
-                later.cancel()
+        if self._silence is not None:
+            self._silence.close()
+        if self._sign is not None:
+            self._sign.cancel()
 
-    def _look(self, alive_s: float) -> None:
-        """One timer for all writes: it only looks how long ago the last was."""
-        rest = self._wrote + alive_s - self._loop.time()
-        if rest <= 0 and (self._sign is None or self._sign.done()):
-            self._sign = self._loop.create_task(self._show_life())
-        self._timer = self._loop.call_later(rest if rest > 0 else alive_s, self._look, alive_s)
+    def _show_life(self) -> None:
+        if self._sign is None or self._sign.done():
+            self._sign = asyncio.get_running_loop().create_task(self._write_sign())
 
-    async def _show_life(self) -> None:
+    async def _write_sign(self) -> None:
         with suppress(ClientDisconnect):  # who writes the answer finds out as well
             await self.write(sse.COMMENT)

@@ -8,6 +8,7 @@ from contextlib import aclosing
 from dataclasses import replace
 
 from deployments.openai.errors import timed_out
+from deployments.silence import Silence
 from models.engine import LlmEngine
 from models.errors import Busy, Failed
 from models.events import Event
@@ -23,7 +24,8 @@ async def generate(
     engine: LlmEngine, requests: Sequence[GenerateRequest], timeout_s: float
 ) -> AsyncGenerator[Numbered, None]:
     """Closing this closes all; raises ``EngineError``, or ``ApiError`` after a silent timeout."""
-    silence = _Silence(timeout_s)
+    bound = _Bound(timeout_s)
+    silence = bound.silence
     try:
         if len(requests) == 1:
             async with aclosing(engine.generate(requests[0])) as events:
@@ -38,51 +40,34 @@ async def generate(
                     yield item
                     silence.begin()
     except asyncio.CancelledError:
-        silence.explain()
+        bound.explain()
         raise
     finally:
         silence.close()
 
 
-class _Silence:
-    """Bounds each wait of this task by one timer, which is only looked at when it goes off.
-
-    The first wait begins with it.
-    """
+class _Bound:
+    """Ends each wait of this task that takes too long. The first wait begins with it."""
 
     def __init__(self, timeout_s: float) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.silence = Silence(timeout_s, self._expire)
         self._timeout_s = timeout_s
-        self._loop = asyncio.get_running_loop()
-        self._since: float | None = self._loop.time()  # while there is a wait
-        self._task = asyncio.current_task()
+        self._task = task
         self._expired = False
-        self._timer = self._loop.call_later(timeout_s, self._look)
-
-    def begin(self) -> None:
-        self._since = self._loop.time()
-
-    def end(self) -> None:
-        self._since = None
-
-    def close(self) -> None:
-        self._timer.cancel()
 
     def explain(self) -> None:
         """Raises what a cancellation is, if it is not the task's own."""
-        assert self._task is not None
         if self._expired and not self._task.uncancel():
             raise timed_out(self._timeout_s) from None
         if not self._task.cancelling():
             raise Failed("The engine gave this request up.") from None
 
-    def _look(self) -> None:
-        now = self._loop.time()
-        ends = (now if self._since is None else self._since) + self._timeout_s
-        if ends > now:
-            self._timer = self._loop.call_at(ends, self._look)
-        elif self._task is not None:
-            self._expired = True
-            self._task.cancel()
+    def _expire(self) -> None:
+        self.silence.close()
+        self._expired = True
+        self._task.cancel()
 
 
 async def _many(
