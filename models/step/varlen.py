@@ -1,6 +1,7 @@
 """torch's variable-length attention over block tables: CUDA, half precision, no loops.
 
-One split a sequence, so that no sequence's result depends on what else is in the step.
+A sequence's result depends on its own keys, and on how many sequences are in the step: few of them
+may have their keys split among the device's processors, where the kernel does that right.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from models.step.cache import LayerCache
 from models.step.placement import RaggedLayout
 
 CAUSAL = (-1, 0)
+EVERYTHING = (-1, -1)
 PRECISIONS = (torch.float16, torch.bfloat16)
 
 
@@ -31,20 +33,34 @@ def varlen_attention(
     window: int | None,
 ) -> Tensor:
     """[1, heads, T, dim] queries in the layout's flat order, to [1, T, heads, dim]."""
+    shares = query.shape[1] > cache.keys.shape[2]
+    visible = _visible(layout, window)
     out = varlen_attn(
         query[0].transpose(0, 1),
         cache.keys,
         cache.values,
         layout.query_starts,
-        None,  # the block table and key_counts say where keys are
+        # Required, and not read: the block table and key_counts say where keys are.
+        layout.query_starts,
         layout.max_queries,
         layout.max_keys,
         scale=scale,
-        window_size=CAUSAL if window is None else (window - 1, 0),
+        window_size=visible,
         enable_gqa=True,
         seqused_k=layout.key_counts,
         block_table=layout.block_table,
-        num_splits=1,
+        # Other calls leave rows unwritten when they split: pytorch/pytorch#194167.
+        num_splits=None if shares and visible == EVERYTHING else 1,
     )
     assert isinstance(out, Tensor)
     return out[None]
+
+
+def _visible(layout: RaggedLayout, window: int | None) -> tuple[int, int]:
+    """As the kernel takes it. A single query sees all its keys, causal or not.
+
+    Only if it is told so does the kernel read keys once for all the query heads that share them.
+    """
+    if window is not None and window < layout.max_keys:
+        return (window - 1, 0)
+    return EVERYTHING if layout.max_queries == 1 else CAUSAL

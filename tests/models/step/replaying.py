@@ -92,14 +92,12 @@ def _documented(
     num_splits: int | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """One query after the other, each over its own keys."""
-    assert cu_seq_k is None
     assert enable_gqa
-    assert num_splits == 1
     assert seqused_k is not None
     assert block_table is not None
+    check_accepted(query, key, cu_seq_q, cu_seq_k, max_q, window_size or [-1, -1], num_splits)
     left, right = window_size or (-1, -1)
-    assert right == 0
-    assert is_causal == (left < 0)
+    assert is_causal == (right == 0 and left < 0)
     out = torch.empty_like(query)
     for i, used in enumerate(seqused_k.tolist()):
         start, end = cu_seq_q[i : i + 2].tolist()
@@ -113,6 +111,24 @@ def _documented(
             out[at] = _attend(query[at], keys[:, seen], values[:, seen], scale)
     empty = query.new_empty(0)
     return out, empty, empty.clone()
+
+
+def check_accepted(
+    query: Tensor,
+    key: Tensor,
+    cu_seq_q: Tensor,
+    cu_seq_k: Tensor | None,
+    max_q: int,
+    window: abc.Sequence[int],
+    num_splits: int | None,
+) -> None:
+    """What the kernel that torch 2.13 ships for CUDA refuses, or computes wrong."""
+    assert cu_seq_k is not None, "it wants both cumulative lengths or none"
+    assert cu_seq_k.dtype == cu_seq_q.dtype == torch.int32
+    assert cu_seq_k.shape == cu_seq_q.shape
+    assert window[1] == 0 or (max_q == 1 and tuple(window) == (-1, -1)), "it sees what comes later"
+    packs = max_q == 1 and query.shape[1] > key.shape[2] and tuple(window) == (-1, -1)
+    assert num_splits == 1 or packs, "it writes the rows of the first sequence only"
 
 
 def _attend(query: Tensor, keys: Tensor, values: Tensor, scale: float | None) -> Tensor:

@@ -16,6 +16,7 @@ from models.step.layout import StepLayout
 from models.step.placement import RaggedLayout
 from models.step.probe import ProbeSpan
 from models.step.varlen import can_varlen, varlen_attention
+from tests.models.step.replaying import check_accepted
 
 HALF = torch.bfloat16
 
@@ -42,16 +43,20 @@ def test_the_installed_kernel_takes_the_arguments() -> None:
         assert out.shape == (1, 4, 6, 8)
 
 
-@pytest.mark.parametrize("window", [None, 3])
+SINGLE = [ProbeSpan(4, 1, (4, 5)), ProbeSpan(8, 1, (1, 2, 3)), ProbeSpan(0, 1, (7,))]
+MIXED = [ProbeSpan(2, 3, (4, 5)), ProbeSpan(8, 1, (1, 2, 3)), ProbeSpan(0, 2, (7,))]
+
+
+@pytest.mark.parametrize("spans", [SINGLE, MIXED], ids=["single queries", "mixed"])
+@pytest.mark.parametrize("window", [None, 3, 9])
 def test_what_the_arguments_say_is_what_sequences_see(
-    window: int | None, monkeypatch: pytest.MonkeyPatch
+    window: int | None, spans: list[ProbeSpan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A kernel written from its documentation gives, over them, attention over each past."""
     monkeypatch.setattr(varlen, "varlen_attn", documented)
-    spans = [ProbeSpan(2, 3, (4, 5)), ProbeSpan(8, 1, (1, 2, 3)), ProbeSpan(0, 2, (7,))]
     layout = StepLayout(spans, 4, torch.device("cpu"), torch.float32)
     pool = cache("cpu", torch.float32)
-    query = torch.randn(1, 6, 6, 8)
+    query = torch.randn(1, 6, layout.tokens, 8)
     out = varlen_attention(layout.ragged, pool, query, scale=0.3, window=window)
     flat = 0
     for index in layout.order:
@@ -76,11 +81,17 @@ def documented(*args: Any, **kwargs: Any) -> Tensor:
     given = inspect.signature(varlen_attn).bind(*args, **kwargs)
     given.apply_defaults()
     a = given.arguments
-    assert a["cu_seq_k"] is None
     assert a["enable_gqa"]
-    assert a["num_splits"] == 1
-    left, right = a["window_size"]
-    assert right == 0
+    check_accepted(
+        a["query"],
+        a["key"],
+        a["cu_seq_q"],
+        a["cu_seq_k"],
+        a["max_q"],
+        a["window_size"],
+        a["num_splits"],
+    )
+    left, _ = a["window_size"]
     out = torch.empty_like(a["query"])
     for i, used in enumerate(a["seqused_k"].tolist()):
         start, end = a["cu_seq_q"][i : i + 2].tolist()
@@ -94,6 +105,38 @@ def documented(*args: Any, **kwargs: Any) -> Tensor:
             seen = slice(first, last + 1)
             out[query] = _attend(a["query"][query], keys[:, seen], values[:, seen])
     return out
+
+
+@pytest.mark.parametrize(
+    ("counts", "heads", "window", "visible", "splits"),
+    [
+        ((1, 1), 4, None, (-1, -1), None),
+        ((1, 1), 4, 9, (-1, -1), None),  # a window that reaches the first key
+        ((1, 1), 2, None, (-1, -1), 1),
+        ((1, 1), 4, 3, (2, 0), 1),
+        ((1, 2), 4, None, (-1, 0), 1),
+    ],
+)
+def test_only_single_queries_that_share_keys_may_be_split(
+    counts: tuple[int, ...],
+    heads: int,
+    window: int | None,
+    visible: tuple[int, int],
+    splits: int | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: dict[str, Any] = {}
+
+    def kernel(query: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        given.update(kwargs)
+        return query
+
+    monkeypatch.setattr(varlen, "varlen_attn", kernel)
+    spans = [ProbeSpan(9 - count, count, (1, 2, 3)) for count in counts]
+    layout = StepLayout(spans, 4, torch.device("cpu"), HALF)
+    query = torch.empty(1, heads, layout.tokens, 8, dtype=HALF)
+    varlen_attention(layout.ragged, cache("cpu"), query, scale=None, window=window)
+    assert (given["window_size"], given["num_splits"]) == (visible, splits)
 
 
 def test_what_the_kernel_cannot_do_is_left_to_others() -> None:
