@@ -28,10 +28,14 @@ QUIET = ("/health", "/ready", "/metrics")
 
 @dataclass(slots=True)
 class Access:
-    """What the log tells of one request. Times in seconds, counts in tokens."""
+    """What the log tells of one request. Times in seconds, counts in tokens.
+
+    ``key``, the opaque name of the API key it came with, is not logged.
+    """
 
     request_id: str
     route: str
+    key: str = ""
     began: float = field(default_factory=time.perf_counter)
     status: int | None = None
     streaming: bool = False

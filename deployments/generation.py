@@ -77,9 +77,8 @@ class Generation:
     ) -> Response | None:
         settings = self._settings
         try:
-            async with aclosing(
-                generate(engine, call.requests, settings.request_timeout_s)
-            ) as events:
+            requests = call.asked_with(access.key)
+            async with aclosing(generate(engine, requests, settings.request_timeout_s)) as events:
                 if not call.stream:
                     return await whole_answer(call, events, form, access)
                 with EventStream(send, settings.keep_alive_s) as stream:

@@ -10,7 +10,9 @@ from pathlib import Path
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from deployments.access import access_of
 from deployments.openai.errors import ApiError
+from deployments.openai.users import opaque
 
 ANTHROPICS = "x-api-key"  # the header of Anthropic's clients
 MISSING = "You didn't provide an API key. Send it in an Authorization header: 'Bearer YOUR_KEY'."
@@ -60,15 +62,17 @@ class RequireKey:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if not self._keys.open:
-            self._check(Headers(scope=scope))
+            access_of(scope).key = opaque(self._key(Headers(scope=scope)))
         await self._app(scope, receive, send)
 
-    def _check(self, headers: Headers) -> None:
+    def _key(self, headers: Headers) -> str:
         given = [key for key in (_bearer(headers), headers.get(ANTHROPICS, "").strip()) if key]
         if not given:
             raise unauthorized(MISSING)
-        if not any(self._keys.holds(key.encode("latin-1")) for key in given):
-            raise unauthorized(WRONG)
+        for key in given:
+            if self._keys.holds(key.encode("latin-1")):
+                return key
+        raise unauthorized(WRONG)
 
 
 def _bearer(headers: Headers) -> str:

@@ -87,8 +87,9 @@ class Telling:
 
     async def _answer(self, engine: LlmEngine, access: Access, send: Send) -> Response | None:
         progress = Progress(self.call, access)
+        requests = self.call.asked_with(access.key)
         try:
-            async with aclosing(generate(engine, self.call.requests, self.timeout_s)) as events:
+            async with aclosing(generate(engine, requests, self.timeout_s)) as events:
                 if not self.call.stream:
                     return await self._whole(events, progress)
                 with EventStream(send, self.keep_alive_s) as stream:

@@ -13,7 +13,8 @@ from deployments.openai.call import Call, Count, Integer, validated
 from deployments.openai.form import Shown
 from deployments.openai.parameters import EMPTY, NOTHING, check_extras
 from deployments.openai.tools import Offer
-from models.request import ChatPrompt, GenerateRequest, SamplingParams
+from deployments.openai.users import named_by
+from models.request import ChatPrompt, GenerateRequest, SamplingParams, User
 
 # Nothing in the answer depends on these.
 HARMLESS = frozenset(
@@ -67,6 +68,7 @@ def parse_messages(data: Mapping[str, Any], id: str) -> Call:
         stop=tuple(body.stop_sequences or ()),
         grammar=parse_grammar(body.output_config),
         tool_choice=offer.choice,
+        user=_user((body.model_extra or {}).get("metadata")),
     )
     return Call(body.model, (request,), bool(body.stream), Shown())
 
@@ -89,6 +91,10 @@ def _prompt(body: PromptBody, offer: Offer) -> ChatPrompt:
         add_generation_prompt=not prefilled,
         continue_final_message=prefilled,
     )
+
+
+def _user(metadata: Any) -> User:
+    return named_by(metadata.get("user_id") if isinstance(metadata, dict) else None)
 
 
 def _sampling(body: MessagesBody) -> SamplingParams:

@@ -10,7 +10,8 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
 from deployments.openai.errors import invalid, validation_error
 from deployments.openai.form import Shown
-from models.request import GenerateRequest, Grammar, Prompt, SamplingParams, TextPrompt
+from deployments.openai.users import named_by
+from models.request import GenerateRequest, Grammar, Prompt, SamplingParams, TextPrompt, User
 
 # Wide enough for every seed, narrow enough for every later conversion.
 Integer = Annotated[int, Field(ge=-(2**63), lt=2**64)]
@@ -98,6 +99,10 @@ class Call:
         """Choices of each prompt."""
         return self.requests[0].n
 
+    def asked_with(self, key: str) -> tuple[GenerateRequest, ...]:
+        """Its requests, of the API key with this opaque name."""
+        return tuple(replace(one, user=one.user._replace(key=key)) for one in self.requests)
+
 
 Body = TypeVar("Body", bound=BaseModel)
 
@@ -139,10 +144,16 @@ def make_call(
         truncate_prompt_tokens=body.truncate_prompt_tokens,
         timeout_s=body.timeout,
         priority=body.priority or 0,
+        user=user_of(body.model_extra or {}),
     )
     requests = (replace(wish, id=f"{id}-{i}", prompt=one) for i, one in enumerate(prompts))
     best = None if best_of is None else n
     return Call(body.model, tuple(requests), bool(body.stream), shown, best)
+
+
+def user_of(extras: Mapping[str, Any]) -> User:
+    """Whom an OpenAI body names among the parameters on which no answer depends."""
+    return named_by(extras.get("safety_identifier"), extras.get("user"))
 
 
 def _sampling(

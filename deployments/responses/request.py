@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from deployments.openai.call import Call, Count, validated
+from deployments.openai.call import Call, Count, user_of, validated
 from deployments.openai.chat import Effort, Top, Verbosity, manner
 from deployments.openai.errors import invalid
 from deployments.openai.form import Shown
@@ -170,6 +170,7 @@ def _call(body: ResponseBody, seen: Sequence[Item], id: str) -> Call:
         sampling=_sampling(body),
         grammar=_grammar(body),
         tool_choice=offer.choice,
+        user=user_of(body.model_extra or {}),
     )
     return Call(body.model, (request,), bool(body.stream), Shown())
 

@@ -49,14 +49,21 @@ def pipeline(*pieces: str) -> TextPipeline:
 
 
 @contextmanager
-def answering(model: Spelling, text: TextPipeline | None = None) -> Iterator[Starlette]:
-    """Afterwards nothing runs or waits, and all blocks are free."""
+def answering(
+    model: Spelling, text: TextPipeline | None = None, *, running: int = 4, **settings: Any
+) -> Iterator[Starlette]:
+    """So many run, and four more wait at most: its state has the admission.
+
+    Afterwards nothing runs or waits, and all blocks are free.
+    """
     metrics = LlmMetrics("mock")
     stepper = Stepper(PlainStepModel(model, slots=4), step_tokens=256, metrics=metrics)
-    engine = TokenEngine(stepper, StepLoop(stepper), Admission(4, 4, 4096), metrics)
+    engine = TokenEngine(stepper, StepLoop(stepper), Admission(running, 4, 4096), metrics)
     with Scheduled("mock", engine, text or byte_pipeline()) as scheduled:
         try:
-            yield make_app(scheduled)
+            app = make_app(scheduled, **settings)
+            app.state.admission = engine.admission
+            yield app
         finally:
             model.let(10_000)
     assert (stepper.live, engine.admission.running, engine.admission.waiting) == (0, 0, 0)
