@@ -100,6 +100,7 @@ def token_request(request: GenerateRequest, encoded: Encoded) -> TokenRequest:
         timeout_s=request.timeout_s,
         priority=request.priority,
         user=request.user,
+        cache_key=request.cache_key,
     )
 
 

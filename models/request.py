@@ -208,7 +208,7 @@ class GenerateRequest:
     ``truncate_prompt_tokens`` of the prompt are read. After ``timeout_s`` seconds the answer ends
     as it does at ``max_tokens``, or with ``TimedOut`` if it has not begun. Users take turns; of
     requests of one ``user`` that wait, those with a lower ``priority`` go first, at one second of
-    waiting a unit.
+    waiting a unit. Requests with the same ``cache_key`` are said to begin alike.
     """
 
     id: str
@@ -226,6 +226,7 @@ class GenerateRequest:
     timeout_s: float | None = None
     priority: int = 0
     user: User = ANYBODY
+    cache_key: str | None = None
 
     def __post_init__(self) -> None:
         _within("n", self.n, 1, MAX_CHOICES)

@@ -14,7 +14,7 @@ from models.schedule.sequence import Scores
 class TokenRequest:
     """A prompt of token ids, ``n`` choices of an answer, and the ids that end one.
 
-    ``bad_words`` are those of ``sampling`` as tokens; see ``GenerateRequest`` for the last three.
+    ``bad_words`` are those of ``sampling`` as tokens; see ``GenerateRequest`` for the last four.
     """
 
     id: str
@@ -27,6 +27,7 @@ class TokenRequest:
     timeout_s: float | None = None
     priority: int = 0
     user: User = ANYBODY
+    cache_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,6 +79,7 @@ class GenerationBody(BaseModel):
     truncate_prompt_tokens: Integer | None = None
     timeout: float | None = None
     priority: Integer | None = None
+    prompt_cache_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +146,7 @@ def make_call(
         timeout_s=body.timeout,
         priority=body.priority or 0,
         user=user_of(body.model_extra or {}),
+        cache_key=body.prompt_cache_key,
     )
     requests = (replace(wish, id=f"{id}-{i}", prompt=one) for i, one in enumerate(prompts))
     best = None if best_of is None else n

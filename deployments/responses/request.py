@@ -24,7 +24,6 @@ from models.request import ChatPrompt, GenerateRequest, Grammar, SamplingParams
 HARMLESS = frozenset(
     {
         "client_metadata",
-        "prompt_cache_key",
         "prompt_cache_options",
         "prompt_cache_retention",
         "safety_identifier",
@@ -97,6 +96,7 @@ class ResponseBody(BaseModel):
     parallel_tool_calls: bool | None = None
     reasoning: ReasoningOptions | None = None
     previous_response_id: str | None = None
+    prompt_cache_key: str | None = None
     store: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -171,6 +171,7 @@ def _call(body: ResponseBody, seen: Sequence[Item], id: str) -> Call:
         grammar=_grammar(body),
         tool_choice=offer.choice,
         user=user_of(body.model_extra or {}),
+        cache_key=body.prompt_cache_key,
     )
     return Call(body.model, (request,), bool(body.stream), Shown())
 

@@ -162,7 +162,10 @@ def test_a_prompt_that_was_cut_is_echoed_as_it_was_read() -> None:
 def test_what_the_engine_is_told() -> None:
     wish = SamplingParams(bad_words=("no",))
     chat = ChatPrompt(({"role": "user", "content": "Hi"},))
-    asked = request(prompt=chat, sampling=wish, n=2, timeout_s=3.0, priority=-2, user=ASKING)
+    asked = request(
+        prompt=chat, sampling=wish, n=2, timeout_s=3.0, priority=-2, user=ASKING, cache_key="k"
+    )
     made = token_request(asked, PIPELINE.encode(asked))
-    assert (made.n, made.timeout_s, made.priority, made.user) == (2, 3.0, -2, ASKING)
+    assert (made.n, made.timeout_s, made.priority) == (2, 3.0, -2)
+    assert (made.user, made.cache_key) == (ASKING, "k")
     assert made.bad_words == ((*b"no",), (*b" no",))

@@ -39,6 +39,16 @@ async def test_the_harmless_is_accepted(app: Starlette, extra: dict[str, Any]) -
     assert (await chat(app, **extra)).status_code == 200
 
 
+async def test_the_cache_key_reaches_the_engine() -> None:
+    engine = MockEngine("mock")
+    app = make_app(engine)
+    await chat(app, prompt_cache_key="ann")
+    await complete(app, prompt_cache_key="ben")
+    await chat(app, prompt_cache_key=None)
+    assert [request.cache_key for request in engine.requests] == ["ann", "ben", None]
+    await refused(app, "prompt_cache_key", prompt_cache_key=1)
+
+
 @pytest.mark.parametrize(
     "extra",
     [

@@ -102,7 +102,7 @@ async def test_an_answer_without_text_has_its_message() -> None:
 
 async def test_what_reaches_the_engine() -> None:
     engine = MockEngine("mock")
-    options = {"temperature": 0.5, "top_p": 0.9, "max_output_tokens": 9}
+    options = {"temperature": 0.5, "top_p": 0.9, "max_output_tokens": 9, "prompt_cache_key": "k"}
     await ask(make_app(engine), instructions="Be brief.", store=False, **options)
     [request] = engine.requests
     system = {"role": "system", "content": "Be brief."}
@@ -110,6 +110,7 @@ async def test_what_reaches_the_engine() -> None:
     assert request.prompt == ChatPrompt((system, user))
     sampling = request.sampling
     assert (sampling.temperature, sampling.top_p, sampling.max_tokens) == (0.5, 0.9, 9)
+    assert request.cache_key == "k"
 
 
 @pytest.mark.parametrize("stream", [False, True])
