@@ -29,7 +29,14 @@ UNLIMITED = 100_000
 SPARE = 64  # calls to a Model beside its requests: metrics, descriptions, refusals on their way
 
 # Serve's own pauses between looks for a free replica reach half a second.
-ROUTER = {"initial_backoff_s": 0.002, "backoff_multiplier": 1.5, "max_backoff_s": 0.01}
+ROUTER: dict[str, Any] = {
+    "initial_backoff_s": 0.002,
+    "backoff_multiplier": 1.5,
+    "max_backoff_s": 0.01,
+}
+
+# Where replicas share prefixes: a class that Serve imports by its path.
+PREFIX_ROUTER = "deployments.prefix_router:PrefixRouter"
 
 DRAIN_S = 120.0  # for running answers, when a replica is to go
 
@@ -140,12 +147,19 @@ def bind_model(model: ModelSettings, sharing: int) -> Application:
     deployment = serve.deployment(
         name=deployment_name(model_role(model), model.name),
         max_ongoing_requests=engine.max_running + engine.max_waiting + SPARE,
-        request_router_config=ROUTER,
+        request_router_config=_model_router(model),
         graceful_shutdown_timeout_s=DRAIN_S,
         health_check_period_s=5.0,
         ray_actor_options=replica_options(num_cpus=1),
     )
     return _bind(deployment(served), *([model, sharing] if served is Model else [model]))
+
+
+def _model_router(model: ModelSettings) -> dict[str, Any]:
+    if model.task == "embed" or not model.engine.prefix_cache:
+        return ROUTER
+    places = {"places": model.engine.max_running}
+    return {**ROUTER, "request_router_class": PREFIX_ROUTER, "request_router_kwargs": places}
 
 
 def _bind(deployment: Any, *args: Any) -> Application:

@@ -11,7 +11,7 @@ import yaml
 from ray.serve._private.build_app import build_app
 
 from configs.settings import AppSettings
-from deployments.app import REPLICA_ENVIRONMENT, build
+from deployments.app import PREFIX_ROUTER, REPLICA_ENVIRONMENT, ROUTER, build
 from tests.deployments.graphs import bound
 
 ROOT = Path(__file__).parents[2]
@@ -68,6 +68,22 @@ def test_each_model_is_told_how_many_take_kv_blocks_of_a_cpus_memory() -> None:
 def test_serves_limit_is_above_the_models_own() -> None:
     deployments = bound(build(settings("a", max_running=7, max_waiting=9)))
     assert deployments["Model-a"].max_ongoing_requests > 7 + 9
+
+
+def test_prompts_are_routed_by_their_beginnings_where_these_are_kept() -> None:
+    models: list[dict[str, Any]] = [
+        {"name": "keeps", "factory": "a:b", "engine": {"max_running": 7}},
+        {"name": "forgets", "source": "org/a", "engine": {"prefix_cache": False}},
+    ]
+    deployments = bound(build(AppSettings.model_validate({"models": models})))
+    keeps, forgets = (
+        deployments[f"Model-{name}"]._deployment_config.request_router_config
+        for name in ("keeps", "forgets")
+    )
+    assert keeps.request_router_class == PREFIX_ROUTER
+    assert keeps.request_router_kwargs == {"places": 7}
+    assert forgets.is_default_request_router()
+    assert keeps.max_backoff_s == forgets.max_backoff_s == ROUTER["max_backoff_s"]
 
 
 @pytest.mark.parametrize("file", CONFIGS)
