@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "attention.h"
-#include "matmul.h"
+#include "buffer.h"
 #include "prefault.h"
 
 // How keys and values are held.
@@ -80,26 +80,13 @@ class Stack {
     std::vector<int> rows;
     std::vector<Work> works;
   };
-  // Floats of a row, and the same as they are multiplied.
-  struct Buffer {
-    std::vector<float> values;
-    std::vector<uint16_t> halves;
-    std::vector<int8_t> bytes;
-    std::vector<float> scales;
-    std::vector<int32_t> offsets;
-    int width = 0, stride = 0;
-    float* row(int i) { return values.data() + static_cast<size_t>(i) * stride; }
-  };
 
   void embed(int row, int32_t id);
-  void reserve(int rows);
   void divide(Part& part);
   void plan(const Step& step);
   size_t block_bytes() const;  // of all layers
   void normalise(const std::vector<float>& weight, int row, const float* from);
-  void round(Buffer& buffer, int row);
   void round_all(Buffer& buffer, int rows);
-  Rows rows_of(const Buffer& buffer) const;
   void run_layer(Layer& layer, const Step& step, const Part& part);
   void rotate(float* head, const float* norm, int position, float scale) const;
   template <class T>

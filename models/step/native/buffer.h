@@ -1,0 +1,48 @@
+// Floats of a step's rows, and the same as they are multiplied.
+#pragma once
+
+#include <vector>
+
+#include "matmul.h"
+
+struct Buffer {
+  std::vector<float> values;
+  std::vector<uint16_t> halves;
+  std::vector<int8_t> bytes;
+  std::vector<float> scales;
+  std::vector<int32_t> offsets;
+  int width = 0, stride = 0;
+
+  float* row(int i) { return values.data() + static_cast<size_t>(i) * stride; }
+  int groups() const { return round_up(width, kGroup) / kGroup; }
+
+  // Never made smaller.
+  void reserve(Format arithmetic, int rows) {
+    stride = round_up(width, kPanel);
+    const size_t size = static_cast<size_t>(rows) * stride;
+    if (values.size() < size) values.resize(size);
+    if (arithmetic == Format::kBFloat16 && halves.size() < size) halves.resize(size);
+    const size_t grouped = static_cast<size_t>(rows) * groups();
+    if (arithmetic != Format::kInt8 || scales.size() >= grouped) return;
+    bytes.resize(grouped * kGroup);
+    scales.resize(grouped);
+    offsets.resize(grouped);
+  }
+
+  // A row whose floats are there, as it is multiplied.
+  void round(Format arithmetic, int i) {
+    const float* from = row(i);
+    if (arithmetic == Format::kBFloat16) {
+      uint16_t* to = &halves[static_cast<size_t>(i) * stride];
+      for (int j = 0; j < width; j += kLanes) store(to + j, to_bfloat16(load<Floats>(from + j)));
+    } else if (arithmetic == Format::kInt8) {
+      const size_t first = static_cast<size_t>(i) * groups();
+      quantise_row(from, width, &bytes[first * kGroup], &scales[first], &offsets[first]);
+    }
+  }
+
+  Rows rows(Format arithmetic) const {
+    return {arithmetic,   values.data(), stride,        halves.data(),
+            bytes.data(), scales.data(), offsets.data()};
+  }
+};

@@ -1,0 +1,197 @@
+// One step: what `Stack` computes of its tokens.
+#include <numeric>
+
+#include "stack.h"
+
+namespace {
+
+float root_mean_square(const float* x, int count, float epsilon) {
+  Floats squares{};
+  float rest = 0;
+  int i = 0;
+  for (; i + kLanes <= count; i += kLanes) squares += load<Floats>(x + i) * load<Floats>(x + i);
+  for (; i < count; ++i) rest += x[i] * x[i];
+  return std::sqrt((sum(squares) + rest) / count + epsilon);
+}
+
+}  // namespace
+
+// Shares out the attention: at most kQueries queries of a sequence and key head at a time.
+void Stack::divide(Part& part) {
+  part.works.clear();
+  const int shared = shape_.heads / shape_.kv_heads, rows = static_cast<int>(part.rows.size());
+  for (int first = 0, end; first < rows; first = end) {
+    const int span = span_of_[part.rows[first]];
+    for (end = first + 1; end < rows && span_of_[part.rows[end]] == span;) ++end;
+    for (int head = 0; head < shape_.kv_heads; ++head)
+      for (int query = first * shared; query < end * shared; query += kQueries)
+        part.works.push_back({span, head, query, std::min(kQueries, end * shared - query)});
+  }
+}
+
+// Which span each token is of, and which rows are computed to the end.
+void Stack::plan(const Step& step) {
+  span_of_.resize(step.tokens);
+  int longest = 0;
+  for (int s = 0; s < step.sequences; ++s) {
+    const Span& span = step.spans[s];
+    longest = std::max(longest, span.start + span.count);
+    std::fill_n(span_of_.begin() + span.flat, span.count, s);
+    const int newest = (span.start + span.count - 1) / shape_.block_size;
+    prefault_->use((step.tables[span.table + newest] + 1) * block_bytes());
+  }
+  all_.rows.resize(step.tokens);
+  std::iota(all_.rows.begin(), all_.rows.end(), 0);
+  divide(all_);
+  kept_.rows.assign(step.keep, step.keep + step.kept);
+  divide(kept_);
+  scores_.resize(team_.size());
+  const size_t room = static_cast<size_t>(kQueries) * round_up(longest + kLanes, kLanes);
+  for (auto& scores : scores_)
+    if (scores.size() < room) scores.resize(room);
+}
+
+void Stack::embed(int row, int32_t id) {
+  const size_t start = static_cast<size_t>(id) * shape_.hidden;
+  float* to = x_.row(row);
+  if (!shape_.half_embedding) {
+    std::memcpy(to, static_cast<const float*>(embedding_) + start, sizeof(float) * shape_.hidden);
+    return;
+  }
+  const uint16_t* from = static_cast<const uint16_t*>(embedding_) + start;
+  for (int i = 0; i < shape_.hidden; ++i) {
+    const uint32_t bits = static_cast<uint32_t>(from[i]) << 16;
+    std::memcpy(to + i, &bits, sizeof bits);
+  }
+}
+
+void Stack::round_all(Buffer& buffer, int rows) {
+  if (shape_.arithmetic != Format::kFloat32)
+    team_.share(rows, [&](int row) { buffer.round(shape_.arithmetic, row); });
+}
+
+void Stack::normalise(const std::vector<float>& weight, int row, const float* from) {
+  const float scale = 1 / root_mean_square(from, shape_.hidden, shape_.epsilon);
+  float* to = normed_.row(row);
+  for (int i = 0; i < shape_.hidden; ++i) to[i] = weight[i] * (from[i] * scale);
+  normed_.round(shape_.arithmetic, row);
+}
+
+void Stack::rotate(float* head, const float* norm, int position, float scale) const {
+  if (norm) {
+    const float inverse = 1 / root_mean_square(head, shape_.head_dim, shape_.epsilon);
+    for (int i = 0; i < shape_.head_dim; ++i) head[i] = norm[i] * (head[i] * inverse);
+  }
+  const int half = shape_.rotary_dim / 2;
+  const float* cosine = cosines_ + static_cast<size_t>(position) * half;
+  const float* sine = sines_ + static_cast<size_t>(position) * half;
+  for (int i = 0; i < half; ++i) {
+    const float low = head[i], high = head[i + half];
+    head[i] = low * cosine[i] - high * sine[i];
+    head[i + half] = high * cosine[i] + low * sine[i];
+  }
+  if (scale != 1)
+    for (int i = 0; i < shape_.head_dim; ++i) head[i] *= scale;
+}
+
+template <class T>
+Pages<T> Stack::pages_of(const Layer& layer, const Step& step, const Span& span) const {
+  const size_t tiles = shape_.block_size / kLanes;
+  const size_t tile = static_cast<size_t>(shape_.kv_heads) * shape_.head_dim * kLanes * 2;
+  auto* first = pool_.as<typename T::Stored>() + (&layer - layers_.data()) * tiles * tile;
+  return {first, shape_.layers * tiles, step.tables + span.table, shape_.block_size,
+          shape_.kv_heads, shape_.head_dim};
+}
+
+// Queries stay where they are, rotated, scaled and settled; keys and values go to their block.
+template <class T>
+void Stack::place(const Layer& layer, const Step& step, int row) {
+  const Span& span = step.spans[span_of_[row]];
+  const int dim = shape_.head_dim, position = span.start + row - span.flat;
+  float* query = qkv_.row(row);
+  float* key = query + shape_.heads * dim;
+  const float* value = key + shape_.kv_heads * dim;
+  const float* q_norm = layer.q_norm.empty() ? nullptr : layer.q_norm.data();
+  const float* k_norm = layer.k_norm.empty() ? nullptr : layer.k_norm.data();
+  for (int head = 0; head < shape_.heads; ++head) {
+    rotate(query + head * dim, q_norm, position, layer.scale);
+    for (int i = 0; i < dim; i += kLanes)
+      T::settle(query + head * dim, i, load<Floats>(query + head * dim + i));
+  }
+  const bool last = position + 1 == span.start + span.count;
+  const Pages<T> pages = pages_of<T>(layer, step, span);
+  for (int head = 0; head < shape_.kv_heads; ++head) {
+    rotate(key + head * dim, k_norm, position, 1);
+    pages.write(position, head, key + head * dim, value + head * dim, last);
+  }
+}
+
+template <class T>
+void Stack::attend_to(const Layer& layer, const Step& step, const Part& part, const Work& work) {
+  const Span& span = step.spans[work.span];
+  const int dim = shape_.head_dim, shared = shape_.heads / shape_.kv_heads;
+  Query queries[kQueries];
+  for (int i = 0; i < work.count; ++i) {
+    const int to = (work.query + i) / shared, head = work.head * shared + (work.query + i) % shared;
+    const int row = part.rows[to], end = span.start + row - span.flat + 1;
+    const int first = layer.window ? std::max(0, end - layer.window) : 0;
+    queries[i] = {qkv_.row(row) + head * dim, mixed_.row(to) + head * dim, first, end};
+  }
+  const Pages<T> pages = pages_of<T>(layer, step, span);
+  attend(pages, work.head, queries, work.count, scores_[Team::member()].data());
+}
+
+// All rows leave their keys and values; those of `part` go on.
+void Stack::run_layer(Layer& layer, const Step& step, const Part& part) {
+  const auto into_qkv = [this](int row, int panel, Floats low, Floats high) {
+    store(qkv_.row(row) + panel * kPanel, low);
+    store(qkv_.row(row) + panel * kPanel + kLanes, high);
+  };
+  const auto onto_x = [&](int row, int panel, Floats low, Floats high) {
+    float* to = x_.row(part.rows[row]) + panel * kPanel;
+    store(to, load<Floats>(to) + low);
+    store(to + kLanes, load<Floats>(to + kLanes) + high);
+  };
+  const auto gated = [this](int row, int panel, Floats gate, Floats up) {
+    store(inner_.row(row) + panel * kLanes, (shape_.gelu ? gelu_tanh(gate) : silu(gate)) * up);
+  };
+  const auto in_format = [this](auto work) {
+    if (shape_.kv_format == KvFormat::kFloat32) work(Float32{});
+    else if (shape_.kv_format == KvFormat::kBFloat16) work(BFloat16{});
+    else work(Float16{});
+  };
+
+  team_.share(step.tokens, [&](int row) { normalise(layer.norm, row, x_.row(row)); });
+  matmul(team_, layer.qkv, normed_.rows(shape_.arithmetic), step.tokens, into_qkv);
+  in_format([&](auto format) {
+    using T = decltype(format);
+    team_.share(step.tokens, [&](int row) { place<T>(layer, step, row); });
+    const int works = static_cast<int>(part.works.size());
+    team_.share(works, [&](int i) { attend_to<T>(layer, step, part, part.works[i]); });
+  });
+  const int rows = static_cast<int>(part.rows.size());
+  round_all(mixed_, rows);
+  matmul(team_, layer.o, mixed_.rows(shape_.arithmetic), rows, onto_x);
+  team_.share(rows, [&](int i) { normalise(layer.inner_norm, i, x_.row(part.rows[i])); });
+  matmul(team_, layer.gate_up, normed_.rows(shape_.arithmetic), rows, gated);
+  round_all(inner_, rows);
+  matmul(team_, layer.down, inner_.rows(shape_.arithmetic), rows, onto_x);
+}
+
+void Stack::forward(const Step& step) {
+  const Prefault::Pause pause(*prefault_);
+  for (Buffer* buffer : {&x_, &normed_, &qkv_, &mixed_, &inner_})
+    buffer->reserve(shape_.arithmetic, std::max(step.tokens, step.kept));
+  plan(step);
+  const auto logits = [&](int row, int panel, Floats low, Floats high) {
+    float* to = step.logits + static_cast<size_t>(row) * shape_.vocab + panel * kPanel;
+    const Floats both[] = {low, high};
+    std::memcpy(to, both, sizeof(float) * std::min(kPanel, shape_.vocab - panel * kPanel));
+  };
+  team_.run([&] {
+    team_.share(step.tokens, [&](int row) { embed(row, step.ids[row]); });
+    for (Layer& layer : layers_) run_layer(layer, step, &layer == &layers_.back() ? kept_ : all_);
+    team_.share(step.kept, [&](int i) { normalise(norm_, i, x_.row(step.keep[i])); });
+    matmul(team_, head_, normed_.rows(shape_.arithmetic), step.kept, logits);
+  });
+}
