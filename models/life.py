@@ -13,9 +13,10 @@ from typing import Protocol
 from models.errors import Busy, Failed
 from models.events import FinishReason
 from models.metrics import LlmMetrics
+from models.progress import Progress
 from models.schedule.admission import Admission, Place
 from models.schedule.sequence import Sequence
-from models.stepper import Progress, Stepper
+from models.stepper import Stepper
 from models.tokens import Tokens
 
 logger = logging.getLogger("stepserve")

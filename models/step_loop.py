@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+from models.progress import Progress
 from models.schedule.sequence import Sequence
-from models.stepper import Progress, Stepper
+from models.stepper import Stepper
 
 
 class StepLoop:

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice, takewhile
 
-from models.errors import Closed, EngineError, Failed
-from models.events import FinishReason
+from models.errors import Closed, Failed
 from models.landing import Read, end_of, read
 from models.metrics import LlmMetrics
+from models.progress import Progress
 from models.schedule.blocks import BlockPool
 from models.schedule.lookup import Drafting
 from models.schedule.pace import Pace
@@ -29,20 +29,6 @@ from models.step.model import StepModel
 logger = logging.getLogger("stepserve")
 
 WAIT_S = 0.02  # for late grammars, before others are asked whether they have come meanwhile
-
-
-@dataclass(slots=True)
-class Progress:
-    """What a step brought one sequence; empty while it waits, prefills, or after its end.
-
-    ``scores``, if asked for, are of ``token_ids`` and of ``stop_id``.
-    """
-
-    token_ids: tuple[int, ...] = ()
-    finish: FinishReason | None = None
-    stop_id: int | None = None  # the id that ended it, not among ``token_ids``
-    error: EngineError | None = None
-    scores: tuple[Scores, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,31 +193,10 @@ class Stepper:
         return came[: accepted + 1]
 
     def _take(self, chunk: Chunk, token: int, scores: tuple[Scores, ...]) -> None:
-        sequence = chunk.sequence
-        progress = self._progress.setdefault(sequence, Progress())
-        ruling = chunk.ruling and chunk.ruling.result()
-        if ruling and ruling.error:
-            progress.error = ruling.error
-        elif sequence.sampling.max_tokens == 0:
-            progress.finish = FinishReason.LENGTH
-        elif ruling and ruling.finished and token not in sequence.stop_ids:
-            progress.finish = FinishReason.STOP
-        else:
-            progress.scores += scores
-            self._append(sequence, token, progress)
+        progress = self._progress.setdefault(chunk.sequence, Progress())
+        progress.take(chunk, token, scores)
         if progress.finish or progress.error:
-            self._end(sequence)
-
-    def _append(self, sequence: Sequence, token: int, progress: Progress) -> None:
-        sequence.tokens.append(token)
-        if token in sequence.stop_ids:
-            progress.finish, progress.stop_id = FinishReason.STOP, token
-            return
-        progress.token_ids += (token,)
-        if len(sequence.tokens) >= sequence.max_length:
-            progress.finish = FinishReason.LENGTH
-        elif sequence.constraint:
-            sequence.constraint.advance(token)
+            self._end(chunk.sequence)
 
     def _end(self, sequence: Sequence) -> None:
         self._release(self._scheduler.remove(sequence))

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from deployments.step_gate import StepGate
 from models.errors import Failed
+from models.progress import Progress
 from models.request import SamplingParams
 from models.schedule.sequence import Sequence
-from models.stepper import Progress, Stepper
+from models.stepper import Stepper
 from tests.deployments.replica import replica_context
 from tests.models.asking import ask, collect, serving
 from tests.models.recall import recall_model

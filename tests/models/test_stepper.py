@@ -10,9 +10,10 @@ import pytest
 from models.errors import Closed, Invalid
 from models.events import FinishReason
 from models.metrics import LlmMetrics
+from models.progress import Progress
 from models.request import SamplingParams
 from models.schedule.sequence import Ruling, Sequence
-from models.stepper import Progress, Stepper
+from models.stepper import Stepper
 from tests.models.recall import VOCABULARY, expected, recall_model
 
 ANY = Ruling(b"\xff" * -(-VOCABULARY // 8))
