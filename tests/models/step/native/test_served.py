@@ -7,7 +7,7 @@ import torch
 from transformers import PreTrainedModel
 
 from models.request import SamplingParams
-from models.step import ways
+from models.step import native_way
 from models.step.model import StepModel
 from models.step.native.team import Team
 from tests.models.step.driving import Driver, sequence
@@ -20,7 +20,7 @@ NEW = 12
 @pytest.fixture(autouse=True)
 def no_matrix_units(monkeypatch: pytest.MonkeyPatch) -> None:
     """With AMX, torch would serve bfloat16."""
-    monkeypatch.setattr(ways, "instructions", frozenset[str])
+    monkeypatch.setattr(native_way, "instructions", frozenset[str])
 
 
 def native(model: PreTrainedModel, **wishes: Any) -> StepModel:
@@ -98,7 +98,7 @@ def test_sampling_shares_the_threads_of_the_steps() -> None:
 
 
 def test_matrix_units_for_bfloat16_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ways, "instructions", lambda: frozenset({"amx_bf16"}))
+    monkeypatch.setattr(native_way, "instructions", lambda: frozenset({"amx_bf16"}))
     kernels = served(tiny("llama", **FITTING, dtype=torch.bfloat16), block_size=16).describe()[
         "kernels"
     ]

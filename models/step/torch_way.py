@@ -1,0 +1,60 @@
+"""A model's own modules over a pool of blocks, with paged attention in their midst."""
+
+from __future__ import annotations
+
+import torch
+from transformers import PreTrainedModel
+
+from models.step import cache
+from models.step.attention import Recorder
+from models.step.native.rows import RowKernels, row_kernels
+from models.step.paged import PagedForward
+from models.step.weights import settled_weights
+
+
+class TorchWay:
+    """See ``Way``. ``kv_dtype``: None for what is computed in."""
+
+    detail = ""
+
+    def __init__(
+        self,
+        name: str,
+        model: PreTrainedModel,
+        seen: Recorder,
+        block_size: int,
+        kv_dtype: torch.dtype | None,
+        int8: bool,
+    ) -> None:
+        self.name = name  # sdpa or varlen
+        self._int8 = int8
+        self.block_size = block_size
+        self._model = model
+        self._seen = seen
+        self._layers = [layer.stored_as(kv_dtype) for layer in seen.layers]
+        self.bytes_per_token = sum(layer.bytes_per_token for layer in self._layers)
+        self.kv_dtypes = tuple(dict.fromkeys(layer.dtype for layer in self._layers))
+
+    def try_out(self, blocks: int) -> PagedForward:
+        cache.allocate(self._seen.layers, blocks, self.block_size, self._model.device)
+        return self._forward()
+
+    def close(self) -> None:
+        cache.release(self._seen.layers)
+
+    def try_rounded(self, blocks: int) -> None:
+        """Rounding changes the model itself."""
+
+    def row_kernels(self) -> RowKernels | None:
+        return row_kernels(self._model.device)
+
+    def settle(self) -> str:
+        return settled_weights(self._model, int8=self._int8)
+
+    def open(self, blocks: int) -> PagedForward:
+        # One more than is handed out, for what pads recorded steps.
+        cache.allocate(self._layers, blocks + 1, self.block_size, self._model.device)
+        return self._forward()
+
+    def _forward(self) -> PagedForward:
+        return PagedForward(self._model, self.block_size, varlen=self.name == "varlen")
