@@ -19,6 +19,11 @@ class Span(Protocol):
     def blocks(self) -> tuple[int, ...]: ...
 
 
+def blocks_of(span: Span, size: int) -> int:
+    """How many blocks of ``size`` tokens hold its sequence up to its end."""
+    return -(-(span.start + span.count) // size)
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """Queries that attend in one call: one each of several sequences, or many of one."""
