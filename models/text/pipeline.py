@@ -13,10 +13,9 @@ from models.text.alignment import Alignment
 from models.text.detokenizer import TextDecoder
 from models.text.encoded import Encoded
 from models.text.incremental import Detokenizer, IncrementalText
-from models.text.infill import find_infill
 from models.text.parsing import AnswerParser, Reading, find_formats
+from models.text.prompts import Prompts
 from models.text.stop_ids import StopIds
-from models.text.template import ChatTemplate
 
 PROMPT_END = 24  # tokens of a prompt in which a marker that begins the reasoning is found
 
@@ -55,9 +54,7 @@ class TextPipeline:
         self.vocab_size = vocab_size or max(tokenizer.get_vocab().values()) + 1
         self.eos_token_ids = frozenset(token_id for token_id in ids if token_id < self.vocab_size)
         self.tokenizer = tokenizer
-        bos = tokenizer.token_to_id(special_tokens.get("bos_token", ""))
-        self._beginning = () if bos is None else (bos,)
-        self._template = ChatTemplate(chat_template, special_tokens) if chat_template else None
+        self._prompts = Prompts(tokenizer, special_tokens, chat_template)
         self._detokenizer = Detokenizer(tokenizer)
         self._literal = Detokenizer(tokenizer, skip_special=False)
         self._marking: dict[frozenset[str], Detokenizer] = {frozenset(): self._detokenizer}
@@ -65,7 +62,6 @@ class TextPipeline:
         self._stop_ids = StopIds(tokenizer, self._detokenizer)
         added = tokenizer.get_added_tokens_decoder()
         self._special = {token.content: id for id, token in added.items() if token.special}
-        self._infill = find_infill({token.content for token in added.values()})
 
     def vocabulary(self) -> Vocabulary:
         """For grammars over this tokenizer's tokens."""
@@ -135,8 +131,8 @@ class TextPipeline:
     def tokenize(self, prompt: Prompt, *, special_tokens: bool = True) -> tuple[int, ...]:
         """The ids of a prompt, none of the empty text. Raises ``Invalid``."""
         if isinstance(prompt, TextPrompt):
-            return self._ids(prompt.text, special=special_tokens)
-        return self._encode_prompt(prompt)
+            return self._prompts.of_text(prompt.text, special_tokens=special_tokens)
+        return self._prompts.encode(prompt)
 
     def token_strings(self, token_ids: Sequence[int]) -> list[str]:
         """Each token as the vocabulary spells it. Raises ``Invalid``."""
@@ -171,36 +167,13 @@ class TextPipeline:
     def _prompt_ids(self, request: GenerateRequest) -> tuple[int, ...]:
         prompt, limit = request.prompt, request.truncate_prompt_tokens
         param = "messages" if isinstance(prompt, ChatPrompt) else "prompt"
-        token_ids = self._encode_prompt(prompt)
+        token_ids = self._prompts.encode(prompt)
         if limit is not None:
             token_ids = token_ids[-limit:]
         if not token_ids:
             raise Invalid("The prompt must hold at least one token.", param)
         self.check_known(token_ids, param)
         return token_ids
-
-    def _encode_prompt(self, prompt: Prompt) -> tuple[int, ...]:
-        if isinstance(prompt, ChatPrompt):
-            return self._ids(self._render(prompt), special=False)  # the template wrote them
-        if isinstance(prompt, TextPrompt) and prompt.suffix:
-            return self._ids(self._with_hole(prompt.text, prompt.suffix), special=True)
-        if isinstance(prompt, TextPrompt):
-            return self._ids(prompt.text, special=True) or self._beginning
-        return prompt.token_ids
-
-    def _with_hole(self, prefix: str, suffix: str) -> str:
-        if self._infill is None:
-            message = "This model's tokenizer has no tokens for text with a hole to fill."
-            raise Invalid(message, "suffix")
-        return self._infill.text(prefix, suffix)
-
-    def _render(self, prompt: ChatPrompt) -> str:
-        if self._template is None:
-            raise Invalid("This model has no chat template: use completions.", "messages")
-        return self._template.render(prompt)
-
-    def _ids(self, text: str, *, special: bool) -> tuple[int, ...]:
-        return tuple(self.tokenizer.encode(text, add_special_tokens=special).ids)
 
     def _ends(
         self, request: GenerateRequest, stops: tuple[str, ...]
@@ -209,22 +182,17 @@ class TextPipeline:
         ends: dict[int, str | int | None] = {}
         if not sampling.ignore_eos:
             ends.update(dict.fromkeys(self.eos_token_ids))
-            ends.update(dict.fromkeys(self._ends_of_infill(request.prompt)))
+            ends.update(dict.fromkeys(self._prompts.ends(request.prompt)))
         ends.update((token_id, token_id) for token_id in sampling.stop_token_ids)
         # No stop id is ever sampled before min_tokens; ordinary text may be, and just not count.
         ends.update(self._stop_ids.find(stops, control_only=sampling.min_tokens > 0))
         return {token_id: stop for token_id, stop in ends.items() if token_id < self.vocab_size}
 
-    def _ends_of_infill(self, prompt: Prompt) -> list[int]:
-        if self._infill is None or not (isinstance(prompt, TextPrompt) and prompt.suffix):
-            return []
-        ids = map(self.tokenizer.token_to_id, self._infill.ends)
-        return [token_id for token_id in ids if token_id is not None]
-
     def _bad_words(self, words: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
         """Each as it is spelled at a beginning and, after a space, within a text."""
-        spelled = (text for word in words for text in (word, f" {word.lstrip()}"))
-        return tuple(dict.fromkeys(self._ids(text, special=False) for text in spelled))
+        texts = (text for word in words for text in (word, f" {word.lstrip()}"))
+        spelled = (self._prompts.of_text(text, special_tokens=False) for text in texts)
+        return tuple(dict.fromkeys(spelled))
 
 
 def _offsets(text: IncrementalText, token_ids: Iterable[int]) -> tuple[str, list[int]]:
