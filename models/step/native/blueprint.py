@@ -33,6 +33,26 @@ PARTS = {
     "mlp.down_proj": "down",
 }
 OPTIONAL = {"q_norm", "k_norm"}
+# What only shapes the tables of cosines and sines, which are asked of the model itself.
+ROTARY = {
+    "rope_type",
+    "type",
+    "rope_theta",
+    "partial_rotary_factor",
+    "factor",
+    "attention_factor",
+    "max_position_embeddings",
+    "original_max_position_embeddings",
+    "beta_fast",
+    "beta_slow",
+    "mscale",
+    "mscale_all_dim",
+    "truncate",
+    "low_freq_factor",
+    "high_freq_factor",
+    "mrope_section",  # of images; a text's positions are the same in all sections
+    "mrope_interleaved",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +110,10 @@ def read_blueprint(model: PreTrainedModel, options: abc.Sequence[Options]) -> Bl
     if len(layers) != len(options):
         raise NoNative("not each layer attends once")
     parts = [_layer(layer, option) for layer, option in zip(layers, options, strict=True)]
-    if config.hidden_act not in ACTIVATIONS:
-        raise NoNative(f"its activation is {config.hidden_act}")
-    if getattr(rotary, "rope_type", "default") in ("dynamic", "longrope"):
-        raise NoNative("its rotary frequencies change with the length")
+    activation = _number(config, "hidden_act")
+    if activation not in ACTIVATIONS:
+        raise NoNative(f"its activation is {activation}")
+    _require_steady(rotary, getattr(config, "rope_parameters", None) or {})
     first = parts[0].linears
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     blueprint = Blueprint(
@@ -108,11 +128,27 @@ def read_blueprint(model: PreTrainedModel, options: abc.Sequence[Options]) -> Bl
         head_dim=head_dim,
         inner=first["gate"].out_features,
         vocab=head.out_features,
-        gelu=ACTIVATIONS[config.hidden_act],
-        epsilon=config.rms_norm_eps,
+        gelu=ACTIVATIONS[activation],
+        epsilon=_number(config, "rms_norm_eps"),
     )
     _require_fitting(blueprint)
     return blueprint
+
+
+def _number(config: Any, name: str) -> Any:
+    value = getattr(config, name, None)
+    if value is None:
+        raise NoNative(f"its config names no {name}")
+    return value
+
+
+def _require_steady(rotary: nn.Module, parameters: abc.Mapping[str, Any]) -> None:
+    """No comparison of short texts would show what begins at far positions only."""
+    if getattr(rotary, "rope_type", "default") in ("dynamic", "longrope"):
+        raise NoNative("its rotary frequencies change with the length")
+    told = {name for name, value in parameters.items() if value is not None}
+    if unknown := told - ROTARY:
+        raise NoNative(f"they know no {', '.join(sorted(unknown))} of its positions")
 
 
 def _layer(layer: nn.Module, options: Options) -> LayerParts:

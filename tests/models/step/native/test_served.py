@@ -105,3 +105,20 @@ def test_matrix_units_for_bfloat16_are_left_to_torch(monkeypatch: pytest.MonkeyP
     assert kernels.startswith("paged, sdpa (native: ")
     assert "matrix units" in kernels
     native(tiny("llama", **FITTING))
+
+
+def test_positions_that_count_in_a_way_of_their_own_are_left_to_the_model() -> None:
+    """Only beyond ``original_max_position_embeddings``, where no comparison at load comes to."""
+    rope = {
+        "rope_type": "yarn",
+        "rope_theta": 10000.0,
+        "factor": 4.0,
+        "original_max_position_embeddings": 40,
+        "llama_4_scaling_beta": 0.5,
+    }
+    model = tiny("ministral3", **FITTING, rope_parameters=rope)
+    step_model = served(model, block_size=16, kv_cache_gib=0.01)
+    assert "no llama_4_scaling_beta" in step_model.describe()["kernels"]
+    asked = prompts(3, 50, 80)
+    answers = Driver(step_model).run([sequence(p) for p in asked], 4)
+    assert answers == [greedy(model, p, 4) for p in asked]
