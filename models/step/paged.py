@@ -166,6 +166,7 @@ class PagedForward:
         self.block_size = block_size
         self._varlen = varlen
         self._scratch = Scratch()
+        self._selects: bool = self._model._supports_logits_to_keep()
 
     def layout(self, spans: abc.Sequence[Span]) -> StepLayout:
         device, dtype = self._model.device, self._model.dtype
@@ -173,15 +174,16 @@ class PagedForward:
 
     def __call__(self, layout: Placement, ids: Tensor, keep: Tensor) -> Tensor:
         """Logits [len(keep), vocabulary] after the flat tokens ``keep`` of ``ids`` [tokens]."""
+        asked = {"logits_to_keep": keep} if self._selects else {}
         with attending(PagedAttention(layout, self._scratch, varlen=self._varlen)):
             output = self._model(
                 input_ids=ids[None],
                 position_ids=layout.positions[None],
                 use_cache=False,
-                logits_to_keep=keep,
+                **asked,
             )
         logits: Tensor = output.logits[0]
-        return logits
+        return logits if self._selects else logits.index_select(0, keep)
 
 
 class DeviceTokens:

@@ -46,10 +46,9 @@ def blocks_needed(block_size: int) -> int:
 def record(model: PreTrainedModel) -> Recorder:
     """The attention layers of one forward pass, and what each would cache."""
     recorder = Recorder()
-    ids = torch.zeros(1, 2, dtype=torch.int64, device=model.device)
-    positions = torch.arange(2, device=model.device)[None]
+    ids = torch.arange(2, device=model.device)[None]
     with attending(recorder):
-        model(input_ids=ids, position_ids=positions, use_cache=False)
+        model(input_ids=ids, position_ids=ids, use_cache=False)
     return recorder
 
 
@@ -78,7 +77,8 @@ class Probe:
         ``rounded`` is the relative error that may be usual, where more is rounded than in the
         model.
         """
-        ours, theirs = _paged_logits(forward, self._ids, _scatter(block_size)), self._eager
+        theirs = self._eager  # before ours: what it leaves behind must not disturb them
+        ours = _paged_logits(forward, self._ids, _scatter(block_size))
         errors = [
             torch.cat([_relative_error(ours[s][seq], theirs[seq][a : a + n]) for seq, a, n in step])
             for s, step in enumerate(STEPS)
@@ -99,7 +99,8 @@ class Probe:
 @contextmanager
 def attention_of(model: PreTrainedModel, name: str) -> abc.Iterator[None]:
     """Within it, the model attends by ``name``; the weights are the same."""
-    before = model.config._attn_implementation
+    # A wrapper's own may stay what it was while its text model is told another.
+    before = model.config.get_text_config(decoder=True)._attn_implementation
     model.set_attn_implementation(name)
     try:
         yield
@@ -127,7 +128,9 @@ def _paged_logits(
         spans = [ProbeSpan(start, count, tables[seq]) for seq, start, count in step]
         layout = forward.layout(spans)
         flat = torch.cat([_chunk(ids, step[i]) for i in layout.order])
-        logits = forward(layout, flat, torch.arange(layout.tokens, device=flat.device)).clone()
+        # The last first: whoever computes all of them, whatever was asked for, is found out.
+        every = torch.arange(layout.tokens, device=flat.device)
+        logits = forward(layout, flat, every.flip(0)).flip(0)
         starts = layout.starts
         results.append(
             {seq: logits[at : at + n] for at, (seq, _, n) in zip(starts, step, strict=True)}

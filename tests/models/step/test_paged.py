@@ -8,7 +8,7 @@ from models.request import SamplingParams
 from models.schedule.sequence import Chunk
 from models.step.paged import PagedModel
 from tests.models.step.driving import Driver, sequence
-from tests.models.step.tiny import VOCAB, greedy, prompts, served, tiny
+from tests.models.step.tiny import SMALL, VOCAB, greedy, prompts, served, tiny
 
 NEW = 12
 ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -48,6 +48,32 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
             "qk_nope_head_dim": 8,
             "v_head_dim": 12,
             "first_k_dense_replace": 2,
+        },
+    ),
+    "stablelm with layer norms in place of others": ("stablelm", {}),
+    "whisper with no choice of logits": (
+        "whisper",
+        {
+            "d_model": 32,
+            "decoder_layers": 2,
+            "decoder_attention_heads": 4,
+            "decoder_ffn_dim": 48,
+            "max_target_positions": 128,
+            "init_std": 0.3,
+        },
+    ),
+    "got_ocr2 that never tells its wrapper how it attends": (
+        "got_ocr2",
+        {
+            "text_config": {"model_type": "qwen2", **SMALL},
+            "vision_config": {
+                "hidden_size": 16,
+                "num_hidden_layers": 1,
+                "num_attention_heads": 2,
+                "global_attn_indexes": [],
+                "mlp_dim": 16,
+                "output_channels": 8,
+            },
         },
     ),
 }

@@ -57,7 +57,7 @@ def served(model: PreTrainedModel, **wishes: Any) -> StepModel:
 @torch.inference_mode()
 def greedy(model: PreTrainedModel, prompt: list[int], new_tokens: int) -> list[int]:
     """What eager attention over the whole sequence gives, computed anew for every token."""
-    before = model.config._attn_implementation
+    before = model.config.get_text_config(decoder=True)._attn_implementation
     model.set_attn_implementation("eager")
     tokens = list(prompt)
     for _ in range(new_tokens):
