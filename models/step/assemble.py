@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from models.step import cache
 from models.step.attention import PAGED, Recorder
-from models.step.cached import CachedModel, bytes_per_sequence
+from models.step.cached import CachedModel, bytes_per_sequence, cached_objection
 from models.step.capture import CudaCapture
 from models.step.limits import context_limit, paged_objection
 from models.step.model import Capacity, StepModel
@@ -40,7 +40,8 @@ def assemble(
 ) -> StepModel:
     """``model`` is already on the device, and in the type, that the wishes come to.
 
-    Raises ValueError if not a single KV block fits, or the wishes cannot be met.
+    Raises ValueError if not a single KV block fits, the wishes cannot be met, or transformers
+    itself cannot generate with the model.
     """
     limit, note = context_limit(model.config, wishes.max_context)
     known = {**(facts or {}), "context": noted(f"{limit} tokens", note)}
@@ -180,7 +181,7 @@ def _cached(
             f"kv_cache_dtype is set to {wishes.kv_cache_dtype}, but this model keeps a cache of its"
             f" own: {objection}"
         )
-    plain = CachedModel(model, limit)
+    plain, how = _taking_turns(model, limit)
     each = bytes_per_sequence(plain, limit)
     memory = cache.kv_memory(model.device, wishes.kv_cache_gib, sharing=wishes.sharing)
     held = max(1, min(memory.bytes // max(each, 1), wishes.slots))
@@ -188,11 +189,31 @@ def _cached(
     described = {
         **facts,
         "weights": settled_weights(model, int8=wishes.int8),
-        "kernels": noted("the model's own, one sequence at a time", objection),
+        "kernels": noted(f"the model's own, one sequence at a time{how}", objection),
         "kv_cache": noted(room, memory.note if held < wishes.slots else ""),
     }
     return PlainStepModel(
         plain, slots=wishes.slots, blocks=held, device=model.device, facts=described
+    )
+
+
+def _taking_turns(model: PreTrainedModel, limit: int) -> tuple[CachedModel, str]:
+    """The model over its cache, or without one, which people are told.
+
+    Raises ValueError if neither works.
+    """
+    failures: list[str] = []
+    for remembers in (True, False):
+        plain = CachedModel(model, limit, remembers=remembers)
+        try:
+            failure = cached_objection(plain, model.dtype)
+        except Exception as error:  # whatever an unknown architecture does
+            failure = f"{type(error).__name__}: {error}"
+        if not failure:
+            return plain, "" if remembers else f" and all anew for each token, as {failures[0]}"
+        failures.append(failure)
+    raise ValueError(
+        f"{type(model).__name__} cannot be served: {'; without a cache: '.join(failures)}"
     )
 
 

@@ -14,17 +14,26 @@ from tests.models.step.driving import Driver, sequence
 from tests.models.step.tiny import greedy, prompts, served, tiny
 
 MAMBA = {"hidden_size": 32, "state_size": 8, "time_step_rank": 4, "initializer_range": 0.1}
+RECURRENT = {
+    "block_types": ["recurrent", "attention"],
+    "lru_width": 32,
+    "head_dim": 8,
+    "attention_window_size": 16,
+}
 HYBRID = {
     "layer_types": ["linear_attention", "full_attention"],
     "num_local_experts": 2,
     "num_experts_per_tok": 1,
 }
-# Claims support and is wrong; has no attention; has attention of its own; a mask of its own.
+# Claims support and is wrong; has no attention; has attention of its own; a mask of its own;
+# keeps no cache; keeps the state of a sequence where the next one overwrites it.
 UNPAGED: dict[str, tuple[str, dict[str, Any]]] = {
     "minimax": ("minimax", HYBRID),
     "mamba": ("mamba", MAMBA),
     "falcon_h1": ("falcon_h1", {"mamba_d_ssm": 32, "mamba_n_heads": 4, "mamba_d_head": 8}),
     "bloom": ("bloom", {"n_layer": 2, "n_head": 4}),
+    "openai-gpt": ("openai-gpt", {"n_embd": 32, "n_layer": 2, "n_head": 4}),
+    "recurrent_gemma": ("recurrent_gemma", RECURRENT),
 }
 
 
@@ -55,6 +64,20 @@ def test_the_reason_is_told(caplog: pytest.LogCaptureFixture) -> None:
     step_model = served(tiny("minimax", **HYBRID))
     assert "differ from eager" in step_model.describe()["kernels"]
     assert "differ from eager" in caplog.text
+
+
+def test_a_model_without_a_cache_that_serves_reads_all_anew() -> None:
+    kernels = served(tiny("recurrent_gemma", **RECURRENT)).describe()["kernels"]
+    assert "all anew for each token, as what another sequence reads meanwhile changes" in kernels
+
+
+def test_what_transformers_cannot_generate_with_is_refused() -> None:
+    model = tiny("mamba", **MAMBA)
+    model.backbone.layers[1] = torch.nn.Identity()
+    with pytest.raises(
+        ValueError, match=r"MambaForCausalLM cannot be served: .*; without a cache: "
+    ):
+        served(model)
 
 
 def _paged(step_model: StepModel) -> bool:
