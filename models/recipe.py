@@ -21,7 +21,13 @@ OLD_FLAGS = {  # from before there was `pooling_mode`
     "pooling_mode_lasttoken": "lasttoken",
 }
 _ORDER = re.compile("Transformer Pooling( Dense)*( Normalize)?")
-GENERATES = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+GENERATES = (
+    "ForCausalLM",
+    "LMHeadModel",
+    "ForConditionalGeneration",
+    "WithLMHead",
+    "GenerationDecoder",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import abc
 from typing import Any, Protocol, TypeVar
 
@@ -166,7 +167,7 @@ class PagedForward:
         self.block_size = block_size
         self._varlen = varlen
         self._scratch = Scratch()
-        self._selects: bool = self._model._supports_logits_to_keep()
+        self._selects = "logits_to_keep" in inspect.signature(model.forward).parameters
 
     def layout(self, spans: abc.Sequence[Span]) -> StepLayout:
         device, dtype = self._model.device, self._model.dtype

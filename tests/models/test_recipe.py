@@ -44,7 +44,13 @@ def test_without_a_normalize_vectors_keep_their_length(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("architectures", "pooling", "embeds"),
-    [(["LlamaForCausalLM"], "last", False), (["BertModel"], "mean", True), ([], "mean", False)],
+    [
+        (["LlamaForCausalLM"], "last", False),
+        (["BertGenerationDecoder"], "last", False),
+        (["ReformerModelWithLMHead"], "last", False),
+        (["BertModel"], "mean", True),
+        ([], "mean", False),
+    ],
 )
 def test_other_folders_get_what_their_architecture_wants(
     tmp_path: Path, architectures: list[str], pooling: str, embeds: bool

@@ -72,7 +72,7 @@ def test_a_model_without_a_cache_that_serves_reads_all_anew() -> None:
 
 
 def test_what_transformers_cannot_generate_with_is_refused() -> None:
-    model = tiny("mamba", **MAMBA)
+    model: Any = tiny("mamba", **MAMBA)
     model.backbone.layers[1] = torch.nn.Identity()
     with pytest.raises(
         ValueError, match=r"MambaForCausalLM cannot be served: .*; without a cache: "
