@@ -20,6 +20,7 @@ from deployments.openai.tokenization import TokenizeCall, count_answer
 from deployments.responses.items import Item
 from deployments.responses.kept import Kept
 from deployments.responses.record import Record, not_found, previous_not_found
+from deployments.responses.references import resolved
 from deployments.responses.request import ResponseCall, make_call, parse_body, shortened
 from deployments.responses.response import ResponseTranscript
 from deployments.tokenization import Tokenization
@@ -129,6 +130,7 @@ async def parse(request: Request, settings: AppSettings, kept: Kept, id: str) ->
         if previous is None:
             raise previous_not_found(body.previous_response_id)
         history = previous.conversation
+    body.input = await resolved(body.input, history, kept)
     try:
         return make_call(body, history, id)
     except EngineError as error:

@@ -157,4 +157,5 @@ _MESSAGE = shape(
     role={"enum": ["user", "assistant", "system", "developer"]},
     content=either(STRING, _TEXTS),
 )
-INPUT = either(STRING, some(either(_MESSAGE, _CALL, _OUTPUT, _REASONING)))
+_REFERENCE = shape(["id"], type=or_null({"const": "item_reference"}), id=STRING)
+INPUT = either(STRING, some(either(_MESSAGE, _CALL, _OUTPUT, _REASONING, _REFERENCE)))
