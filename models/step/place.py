@@ -69,7 +69,7 @@ def precision_of(wish: str, device: torch.device) -> Precision:
         return Precision(dtype_named(wish))
     if device.type == "cpu":
         return _on_this_processor(instructions())
-    if torch.cuda.is_bf16_supported():
+    if torch.cuda.is_bf16_supported(including_emulation=False):
         return Precision(torch.bfloat16, "auto")
     return Precision(torch.float16, "auto: the device has no bfloat16")
 

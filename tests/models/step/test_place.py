@@ -26,6 +26,20 @@ def test_the_processor_decides(
     assert why in str(precision)
 
 
+@pytest.mark.parametrize(
+    ("units", "dtype"), [(True, torch.bfloat16), (False, torch.float16)], ids=["units", "emulated"]
+)
+def test_a_gpu_that_only_emulates_bfloat16_computes_in_float16(
+    units: bool, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        torch.cuda,
+        "is_bf16_supported",
+        lambda including_emulation=True: including_emulation or units,
+    )
+    assert precision_of("auto", torch.device("cuda")).dtype == dtype
+
+
 def test_a_wish_is_met_or_refused() -> None:
     assert precision_of("float16", CPU) == Precision(torch.float16)
     assert precision_of("int8", CPU) == Precision(torch.float32, int8=True)
