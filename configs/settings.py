@@ -11,6 +11,7 @@ LOADING = {
     "dtype",
     "kernels",
     "cuda_graphs",
+    "compile_layers",
     "threads",
     "block_size",
     "kv_cache_dtype",
@@ -24,6 +25,7 @@ POOLING = {"pooling", "normalize"}
 GENERATING = {
     "kernels",
     "cuda_graphs",
+    "compile_layers",
     "block_size",
     "kv_cache_dtype",
     "kv_cache_gib",
@@ -61,6 +63,11 @@ class EngineSettings(Settings):
     )
     cuda_graphs: bool = Field(
         True, description="record decode steps of a GPU, where the model and `varlen` allow it"
+    )
+    compile_layers: bool = Field(
+        True,
+        description="let torch compile the layers of the steps that are recorded, at the first"
+        " start: fewer and larger kernels",
     )
     threads: Annotated[int, Field(ge=1)] | None = Field(
         None, description="torch's compute threads on a CPU; null: the cores this process may use"

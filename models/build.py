@@ -144,6 +144,7 @@ def wishes_of(engine: EngineSettings, sharing: int = 1) -> Wishes:
         dtype=engine.dtype,
         kernels=engine.kernels,
         cuda_graphs=engine.cuda_graphs,
+        compile_layers=engine.compile_layers,
         threads=engine.threads,
         max_context=engine.max_context,
         block_size=engine.block_size,

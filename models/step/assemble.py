@@ -13,6 +13,7 @@ from models.step import cache
 from models.step.attention import PAGED, Recorder
 from models.step.cached import CachedModel, bytes_per_sequence, cached_objection
 from models.step.capture import CudaCapture
+from models.step.compiled import CompiledLayers
 from models.step.limits import context_limit, paged_objection
 from models.step.model import Capacity, StepModel
 from models.step.paged import Forward, PagedModel
@@ -126,7 +127,9 @@ def _paged(
         described["context"] = noted(f"{size.max_context} tokens", size.lowered)
     made = PagedModel(model.device, capacity, forward, described, way.row_kernels())
     if way.name == "varlen" and wishes.cuda_graphs:
-        made.record_decoding(CudaCapture(model.device))
+        plain = CudaCapture(model.device)
+        compiled = [CompiledLayers(plain, model)] if wishes.compile_layers else []
+        made.record_decoding(*compiled, plain)
     return made
 
 

@@ -18,6 +18,8 @@ Replay = abc.Callable[[], None]
 class Capture(Protocol):
     """Records functions that read and write the same tensors whenever they run."""
 
+    note: str  # what is special about what it records, for people
+
     def record(self, run: abc.Callable[[], T]) -> tuple[T, Replay]:
         """What ``run`` returned, and what fills that anew. Raises whatever speaks against it."""
         ...
@@ -29,6 +31,8 @@ class Capture(Protocol):
 
 class CudaCapture:
     """CUDA graphs that share one memory pool: record the one that needs most of it first."""
+
+    note = ""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device

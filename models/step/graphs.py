@@ -25,7 +25,7 @@ from models.step.waits import WithoutWaiting
 
 logger = logging.getLogger("stepserve")
 
-RECORD_S = 60.0  # after so long, what is not yet recorded is left out
+RECORD_S = 120.0  # after so long, what is not yet recorded is left out
 ON_DEVICE = -1  # in the place of a token that was sampled last for its slot
 
 
@@ -103,7 +103,7 @@ class DecodeGraphs:
 
     @torch.inference_mode()
     def record(self, capture: Capture) -> str:
-        """Records as many as work, the largest first; what a person should know of it."""
+        """Records as many as work, the largest first. What a person should know, or why none."""
         started, before, failure = time.perf_counter(), capture.memory_used(), ""
         made: dict[int, _Graph] = {}
         for count in reversed(bucket_sizes(len(self._known))):
@@ -113,13 +113,14 @@ class DecodeGraphs:
             try:
                 made[count] = self._recorded(count, capture)
             except Exception as error:  # whatever it is, steps work without
-                failure = f"{count} sequences: {type(error).__name__}: {error}"
+                failure = f"{count} sequences: {type(error).__name__}: {_first_line(error)}"
                 if not isinstance(error, torch.OutOfMemoryError):
                     break
-            logger.info("recorded decode steps of %d sequences", count)
+            else:
+                logger.info("recorded decode steps of %d sequences", count)
         self._graphs = dict(sorted(made.items()))
         if not made:
-            return f"none ({failure})"
+            return failure
         seconds, gib = time.perf_counter() - started, (capture.memory_used() - before) / 2**30
         fact = f"{', '.join(map(str, self._graphs))} sequences: {seconds:.1f} s, {gib:.2f} GiB"
         return f"{fact} ({failure})" if failure else fact
@@ -201,6 +202,10 @@ def bucket_sizes(slots: int) -> list[int]:
     while sizes[-1] * 2 < slots:
         sizes.append(sizes[-1] * 2)
     return [*sizes, slots] if slots > 1 else sizes
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), "")
 
 
 def _decodes(chunk: Chunk) -> bool:

@@ -85,13 +85,21 @@ class PagedModel:
         # By slot, and one more that pads recorded steps.
         self._last = torch.zeros(capacity.slots + 1, dtype=torch.int64, device=self.device)
 
-    def record_decoding(self, capture: Capture) -> None:
-        """From here on, steps that only decode are launched as a whole, if that works."""
-        graphs = DecodeGraphs(self._forward, self._last, self.capacity)
-        fact = graphs.record(capture)
-        objection = replay_objection(self._forward, graphs, self.capacity)
-        self._facts["graphs"] = f"none ({objection})" if objection else fact
-        self._graphs = None if objection else graphs
+    def record_decoding(self, *captures: Capture) -> None:
+        """From here on, steps that only decode are launched as a whole, by the first that works."""
+        failed = ""
+        for capture in captures:
+            graphs = DecodeGraphs(self._forward, self._last, self.capacity)
+            fact = graphs.record(capture)
+            objection = fact
+            if graphs.sizes:
+                objection = replay_objection(self._forward, graphs, self.capacity)
+            if not objection:
+                self._graphs = graphs
+                self._facts["graphs"] = "; ".join(filter(None, (fact, capture.note, failed)))
+                return
+            failed = " ".join(filter(None, ("none", capture.note, f"({objection})")))
+        self._facts["graphs"] = failed
 
     @torch.inference_mode()
     def launch(self, chunks: abc.Sequence[Chunk]) -> InFlight:

@@ -13,6 +13,7 @@ class Wishes:
     dtype: str  # a torch dtype's name, auto, or int8
     kernels: str  # native, sdpa, varlen, or auto
     cuda_graphs: bool
+    compile_layers: bool
     threads: int | None  # of torch, on a CPU
     max_context: int | None  # tokens
     block_size: int  # tokens

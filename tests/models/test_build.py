@@ -12,6 +12,7 @@ def test_each_wish_is_the_setting_of_its_name() -> None:
         dtype="bfloat16",
         kernels="sdpa",
         cuda_graphs=False,
+        compile_layers=False,
         threads=5,
         max_context=77,
         block_size=8,

@@ -30,6 +30,8 @@ BLOCK = 4
 class Replays:
     """A ``Capture``."""
 
+    note = ""
+
     def record(self, run: abc.Callable[[], T]) -> tuple[T, Replay]:
         run()
         with _Noted() as noted:

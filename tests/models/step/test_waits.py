@@ -113,6 +113,8 @@ def test_a_step_is_sent_as_one_copy() -> None:
 class Again:
     """A ``Capture`` that runs what it recorded."""
 
+    note = ""
+
     def record(self, run: Callable[[], T]) -> tuple[T, Callable[[], None]]:
         return run(), lambda: None
 
