@@ -13,6 +13,7 @@ from starlette.applications import Starlette
 from configs.deployments import deployment_name, model_role
 from configs.settings import AppSettings, ModelSettings
 from deployments.announce import announce
+from deployments.door import Door
 from deployments.embedder import Embedder
 from deployments.graph import Graph
 from deployments.ingress import create_app
@@ -76,6 +77,7 @@ class Ingress:
     ) -> None:
         show_logs()
         self._settings = settings
+        self._door = Door()
         self._responses = None if responses is None else RemoteStore(responses)
         self._engines: dict[str, RemoteEngine | RemoteEmbedder] = {}
         for model, tokenizer, handle in zip(settings.models, tokenizers, models, strict=True):
@@ -89,8 +91,13 @@ class Ingress:
             self._settings,
             graph,
             responses=self._responses,
+            door=self._door,
             answer_request_id=False,
         )
+
+    async def finish(self) -> None:
+        """Refuses what is new from now on; returns when running answers are whole."""
+        await self._door.close()
 
 
 async def _engine(

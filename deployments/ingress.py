@@ -15,6 +15,7 @@ from starlette.responses import Response
 from configs.settings import AppSettings
 from deployments.access import AccessLog
 from deployments.dialects import error_response
+from deployments.door import Door, Entrance
 from deployments.engines import Served
 from deployments.keys import load_keys
 from deployments.openai.errors import ApiError, engine_error
@@ -30,20 +31,27 @@ def create_app(
     probes: Probes,
     *,
     responses: ResponseStore | None = None,
+    door: Door | None = None,
     answer_request_id: bool = True,
 ) -> Starlette:
     """The whole application; ``engines`` by the names that clients send.
 
     ``responses`` keeps the answers of ``/v1/responses`` where several of these applications serve
-    one graph; without it each keeps its own. ``answer_request_id=False`` where the server puts
+    one graph; without it each keeps its own. Whoever closes the ``door`` lets in no more requests.
+    ``answer_request_id=False`` where the server puts
     ``x-request-id`` on the answers, as Serve's does. Raises ``ValueError`` or ``OSError`` if the
     API keys cannot be read.
     """
     file = settings.api_keys_file
     keys = load_keys(settings.api_keys, None if file is None else Path(file))
+    door = door or Door()
     app = Starlette(
-        routes=routes(engines, settings, probes, responses or own_store(settings), keys),
-        middleware=[*cross_origin(settings), Middleware(AccessLog, answer_request_id)],
+        routes=routes(engines, settings, probes, responses or own_store(settings), keys, door),
+        middleware=[
+            *cross_origin(settings),
+            Middleware(AccessLog, answer_request_id),
+            Middleware(Entrance, door),
+        ],
         exception_handlers={
             ApiError: answer_api_error,
             EngineError: answer_engine_error,

@@ -8,14 +8,14 @@ with whoever started it, it lets running answers finish; before it serves, it en
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import signal
+import sys
 import threading
-import time
 from typing import NoReturn
 
 NAMESPACE = "serve"  # where Serve's own commands look
-POLL_S = 0.2
 STDIN = 0
 
 
@@ -31,7 +31,7 @@ def main() -> None:
     from ray.serve.scripts import cli
 
     ray.init(address="local", namespace=NAMESPACE, include_dashboard=arguments.dashboard)
-    signal.signal(signal.SIGINT, _drain)
+    signal.signal(signal.SIGINT, _stop)
     cli.main(["run", arguments.config])
 
 
@@ -41,25 +41,13 @@ def _watch_input(main_thread: int) -> None:
     signal.pthread_kill(main_thread, signal.SIGINT)
 
 
-def _drain(number: int, frame: object) -> NoReturn:
-    """Serve's shutdown would end its proxies first, and with them what they still pass on.
-
-    An application that is deleted ends as its `graceful_shutdown_timeout_s` tell, proxies alive.
-    """
-    from ray import serve
-    from ray.serve.schema import ApplicationStatus
+def _stop(number: int, frame: object) -> NoReturn:
+    """Ends Serve and Ray with this process. Serve's own shutdown has nothing left to wait for."""
+    from deployments.finishing import finish
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    serving = {
-        name
-        for name, application in serve.status().applications.items()
-        if application.status != ApplicationStatus.DEPLOYING
-    }
-    for name in serving:
-        serve.delete(name, _blocking=False)
-    while serving & serve.status().applications.keys():
-        time.sleep(POLL_S)
-    raise KeyboardInterrupt
+    asyncio.run(finish())
+    sys.exit()
 
 
 if __name__ == "__main__":

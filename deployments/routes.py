@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from configs.settings import AppSettings
 from deployments.anthropic_routes import Messages, MessageTokens
+from deployments.door import Door
 from deployments.embeddings import Embeddings
 from deployments.engines import Served, names_of, task_of
 from deployments.generation import CHAT, COMPLETIONS, Generation
@@ -36,11 +37,12 @@ def routes(
     probes: Probes,
     responses: ResponseStore | None,
     keys: KeyRing,
+    door: Door,
 ) -> list[Route]:
     """All routes; without ``responses`` none are kept."""
     tokens = Tokenization(engines, settings)
     models = Models(engines)
-    status = Status(probes)
+    status = Status(probes, door)
     guard = Guard(keys)
     return [
         *generation_routes(guard, engines, settings),

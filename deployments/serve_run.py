@@ -23,8 +23,8 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 NOISE = re.compile(  # what Ray and Serve tell of every start and stop, in lines of their own
     r"(ServeController|ProxyActor|HAProxyManager|build_serve_application) pid=\d+\)\S* INFO "
     r"|won't accept connections from HAProxy on other nodes"
-    r"|Cannot deregister autoscaling state|ServeController.graceful_shutdown failed"
-    r"|authentication_token_setup|serve \d+ -- (Started Serve|Deleting app)"
+    r"|Cannot deregister autoscaling state"
+    r"|authentication_token_setup|serve \d+ -- Started "
     r"|Task ServeController\.\w+ failed\. There are infinite retries"
     r"|Failed to start RequestProtocol\.\w+ server on port \d+: .* Retrying"
     r"|Failed to get queue length from .* within 0\.1s"  # it asks again, and tells of that, too

@@ -9,6 +9,7 @@ from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from deployments.door import STOPPING, Door
 from deployments.openai.errors import timed_out
 from deployments.probes import ModelState, Probes
 
@@ -18,18 +19,20 @@ PROBE_TIMEOUT_S = 5.0
 class Status:
     """``/ready`` and ``/metrics``. A probe that does not answer in time is an answer too."""
 
-    def __init__(self, probes: Probes, timeout_s: float = PROBE_TIMEOUT_S) -> None:
+    def __init__(self, probes: Probes, door: Door, timeout_s: float = PROBE_TIMEOUT_S) -> None:
         self._probes = probes
+        self._door = door
         self._timeout_s = timeout_s
 
     async def ready(self, request: Request) -> Response:
-        """200 if every model makes progress, else 503."""
+        """200 if every model makes progress and more requests are let in, else 503."""
+        if self._door.closed:
+            return _not_ready(STOPPING)
         try:
             async with asyncio.timeout(self._timeout_s):
                 states = await self._probes.ready()
         except TimeoutError:
-            reason = f"no answer within {self._timeout_s:g} seconds"
-            return JSONResponse({"status": "not ready", "reason": reason, "models": {}}, 503)
+            return _not_ready(f"no answer within {self._timeout_s:g} seconds")
         ready = bool(states) and not any(state.problem for state in states.values())
         models = {name: _describe(state) for name, state in states.items()}
         status = "ready" if ready else "not ready"
@@ -43,6 +46,10 @@ class Status:
         except TimeoutError:
             raise timed_out(self._timeout_s) from None
         return Response(text, media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+
+def _not_ready(reason: str) -> Response:
+    return JSONResponse({"status": "not ready", "reason": reason, "models": {}}, 503)
 
 
 def _describe(state: ModelState) -> dict[str, Any]:

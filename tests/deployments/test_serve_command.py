@@ -13,12 +13,13 @@ from pathlib import Path
 import httpx
 import pytest
 import yaml
+from openai import InternalServerError, OpenAI
 
 from configs.settings import AppSettings
 from deployments.cluster import free_ports
 from deployments.own_folder import own_folder
 from deployments.serve_command import address, effective_config, fetched, welcome
-from tests.serving import ROOT, Server, left_after, serving, starting
+from tests.serving import ROOT, STOP_S, Server, left_after, serving, starting
 
 MOCK = ROOT / "configs" / "presets" / "mock.yaml"
 
@@ -101,15 +102,21 @@ def test_it_serves_and_stops_cleanly_when_told_to() -> None:
         answer = subprocess.run(["bash", "-c", curl], check=True, capture_output=True, text=True)
         assert '"content":" fox"' in answer.stdout
         assert answer.stdout.endswith("data: [DONE]\n\n")
-        body = {"model": "mock", "prompt": "x", "stream": True, "max_tokens": 200}
+        body = {"model": "mock", "prompt": "x", "stream": True, "max_tokens": 800}
         body |= {"ignore_eos": True}
         with httpx.stream("POST", f"{server.url}/v1/completions", json=body) as running:
             lines = running.iter_lines()
             next(lines)
-            assert server.stop(signal.SIGTERM) == 0
+            server.process.send_signal(signal.SIGTERM)
+            wait_for(lambda: not server.ask_ready())
+            client = OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0)
+            with client, pytest.raises(InternalServerError, match="The server is stopping"):
+                client.models.list()
             assert list(lines)[-2] == "data: [DONE]"
+        assert server.process.wait(STOP_S) == 0
         assert left_after(server, 10) == []
-        assert "Deleting app" not in server.log()  # which is Serve's way to say it
+        said = server.log().partition("once more to stop at once\n")[2].splitlines()
+        assert [line for line in said if " route=" not in line] == []
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import pytest
 from starlette.requests import Request
 
+from deployments.door import Door
 from deployments.openai.errors import ApiError
 from deployments.probes import ModelState
 from deployments.status import Status
@@ -32,7 +33,7 @@ class Empty:
 
 
 async def test_probes_are_waited_for_only_so_long() -> None:
-    status = Status(Silent(), timeout_s=0.01)
+    status = Status(Silent(), Door(), timeout_s=0.01)
     assert (await status.ready(REQUEST)).status_code == 503
     with pytest.raises(ApiError) as caught:
         await status.metrics(REQUEST)
@@ -40,4 +41,4 @@ async def test_probes_are_waited_for_only_so_long() -> None:
 
 
 async def test_no_models_are_not_ready() -> None:
-    assert (await Status(Empty()).ready(REQUEST)).status_code == 503
+    assert (await Status(Empty(), Door()).ready(REQUEST)).status_code == 503
