@@ -21,13 +21,19 @@ TYPES = {
     503: "overloaded_error",
     504: "timeout_error",
 }
+NO_THREADS = "thread_unsupported_request"  # in ``details``: SDKs go on without threads then
 OVERLOADED = 529  # Anthropic's own status for what is 503 elsewhere
 
 
 def error_body(error: ApiError, request_id: str) -> dict[str, Any]:
     """What is wrong is told by the message, which names the parameter."""
     other = "api_error" if error.status >= 500 else "invalid_request_error"
-    described = {"type": TYPES.get(error.status, other), "message": error.message}
+    described: dict[str, Any] = {
+        "type": TYPES.get(error.status, other),
+        "message": error.message,
+    }
+    if error.code == NO_THREADS:
+        described["details"] = {"error_code": NO_THREADS}
     return {"type": "error", "error": described, "request_id": request_id}
 
 

@@ -7,9 +7,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from deployments.anthropic.errors import NO_THREADS
 from deployments.anthropic.tools import parse_grammar, parse_tools, template_kwargs
 from deployments.anthropic.turns import parse_system, parse_turns
 from deployments.openai.call import Call, Count, Integer, validated
+from deployments.openai.errors import invalid
 from deployments.openai.form import Shown
 from deployments.openai.parameters import EMPTY, NOTHING, check_extras
 from deployments.openai.tools import Offer
@@ -31,7 +33,11 @@ NEUTRAL: Mapping[str, Collection[Any]] = {
     "mcp_servers": EMPTY,
     "output_format": NOTHING,
     "speed": ("standard",),
+    "thread": NOTHING,
 }
+
+
+UNTHREADED = "Conversations are not held here: send all of it each time, without 'thread'."
 
 
 class PromptBody(BaseModel):
@@ -81,6 +87,8 @@ def parse_count(data: Mapping[str, Any]) -> tuple[str, ChatPrompt]:
 
 def _prompt(body: PromptBody, offer: Offer) -> ChatPrompt:
     """A conversation that ends with the assistant's words goes on with them."""
+    if (body.model_extra or {}).get("thread") is not None:
+        raise invalid(UNTHREADED, "thread", NO_THREADS)
     check_extras(body.model_extra or {}, NEUTRAL, HARMLESS)
     messages = (*parse_system(body.system), *parse_turns(body.messages))
     prefilled = bool(messages) and messages[-1]["role"] == "assistant"

@@ -98,7 +98,9 @@ ANSWERS: dict[str, Schema] = {
     ),
     "MessageTokens": fields(input_tokens=COUNT),
     "MessageError": fields(
-        type=constant("error"), error=fields(type=STRING, message=STRING), request_id=STRING
+        type=constant("error"),
+        error=fields({"details": ANY_OBJECT}, type=STRING, message=STRING),
+        request_id=STRING,
     ),
     "Response": having(
         id=STRING,

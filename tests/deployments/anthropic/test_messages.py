@@ -139,6 +139,13 @@ async def test_what_is_wrong_is_named(changes: dict[str, Any], name: str) -> Non
         assert name in refusal(answer, 400, "invalid_request_error")
 
 
+async def test_clients_are_told_to_go_on_without_a_thread() -> None:
+    answer = await ask(make_app(), thread={"type": "create"})
+    refusal(answer, 400, "invalid_request_error")
+    assert answer.json()["error"]["details"] == {"error_code": "thread_unsupported_request"}
+    assert (await ask(make_app(), thread=None)).status_code == 200
+
+
 async def test_an_unknown_model() -> None:
     assert "other" in refusal(await ask(make_app(), model="other"), 404, "not_found_error")
     counted = await post(make_app(), COUNT, {"model": "other", "messages": HELLO})
