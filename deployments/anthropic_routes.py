@@ -14,6 +14,7 @@ from deployments.access import access_of
 from deployments.anthropic.errors import message_error
 from deployments.anthropic.message import MessageTranscript
 from deployments.anthropic.request import parse_count, parse_messages
+from deployments.anthropic.tools import tells_thoughts
 from deployments.body import read_logged_json
 from deployments.deadline import within
 from deployments.engines import Served, tokenizing_engine
@@ -37,7 +38,13 @@ class Messages:
         except EngineError as error:
             raise message_error(error) from error
         max_tokens = call.requests[0].sampling.max_tokens
-        transcript = MessageTranscript(f"msg_{unique}", call.model, max_tokens, request_id)
+        transcript = MessageTranscript(
+            f"msg_{unique}",
+            call.model,
+            max_tokens,
+            request_id,
+            thoughts=tells_thoughts(data.get("thinking")),
+        )
         settings = self._settings
         telling = Telling(call, transcript, settings.request_timeout_s, settings.keep_alive_s)
         await telling.answer(self._engines, scope, receive, send)

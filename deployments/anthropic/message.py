@@ -13,13 +13,19 @@ from models.events import Event, Finished, FinishReason, Reasoning, Started, Tex
 
 
 class MessageTranscript:
-    """See ``Transcript``. ``max_tokens`` is what the caller allowed."""
+    """See ``Transcript``. ``max_tokens`` is what the caller allowed.
 
-    def __init__(self, id: str, model: str, max_tokens: int | None, request_id: str) -> None:
+    Without ``thoughts`` the blocks of what was thought are empty.
+    """
+
+    def __init__(
+        self, id: str, model: str, max_tokens: int | None, request_id: str, *, thoughts: bool = True
+    ) -> None:
         self._id = id
         self._model = model
         self._max_tokens = max_tokens
         self._request_id = request_id
+        self._thoughts = thoughts
         self._blocks: list[dict[str, Any]] = []
         self._pieces: list[str] | None = None  # of the open block, which is the last one
         self._started = Started(0, 0)
@@ -34,7 +40,8 @@ class MessageTranscript:
                 return [*self._go_on("text", text=""), self._add("text_delta", "text", delta)]
             case Reasoning(delta):
                 opened = self._go_on("thinking", thinking="", signature="")
-                return [*opened, self._add("thinking_delta", "thinking", delta)]
+                added = [self._add("thinking_delta", "thinking", delta)] if self._thoughts else []
+                return [*opened, *added]
             case ToolCall():
                 return self._call(event)
             case Finished():

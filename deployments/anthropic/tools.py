@@ -19,6 +19,7 @@ HINTS = ("cache_control", "eager_input_streaming")
 SPELLED = ((".function.parameters", ".input_schema"), (".function", ""))
 CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 THINKING = ("enabled", "disabled", "adaptive")
+DISPLAYS = ("summarized", "omitted")  # the first is in full here
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
 
 
@@ -45,6 +46,11 @@ def template_kwargs(thinking: Any, output_config: Any) -> dict[str, Any]:
     return found
 
 
+def tells_thoughts(thinking: Any) -> bool:
+    """Whether the answer shows what was thought; ``thinking`` was checked."""
+    return thinking is None or thinking.get("display") != "omitted"
+
+
 def parse_grammar(output_config: Any) -> Grammar | None:
     """What the answer must be, by ``output_config.format``. Raises ``ApiError``."""
     value = _config(output_config).get("format")
@@ -66,8 +72,8 @@ def _thinks(thinking: Mapping[str, Any]) -> bool:
     budget = thinking.get("budget_tokens")
     if kind == "enabled" and type(budget) is not int:
         raise wrong_type("an integer", budget, "thinking.budget_tokens")
-    if thinking.get("display") not in (None, "summarized"):
-        raise unsupported("thinking.display")
+    if thinking.get("display") not in (None, *DISPLAYS):
+        raise not_one_of("thinking.display", DISPLAYS)
     for key in thinking.keys() - {"type", "budget_tokens", "display"}:
         raise unsupported(f"thinking.{key}")
     return bool(kind != "disabled")

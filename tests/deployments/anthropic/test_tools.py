@@ -39,6 +39,18 @@ async def test_blocks_of_every_kind() -> None:
     assert message["usage"]["output_tokens_details"] == {"thinking_tokens": 2}
 
 
+async def test_thoughts_may_be_left_out() -> None:
+    thinking = {"type": "adaptive", "display": "omitted"}
+    app = make_app(Reciting("mock", *CALLING, END))
+    message = (await ask(app, thinking=thinking)).json()
+    assert message["content"][0] == {"type": "thinking", "thinking": "", "signature": ""}
+    assert message["content"][1] == {"type": "text", "text": "So"}
+    assert message["usage"]["output_tokens_details"] == {"thinking_tokens": 2}
+    events = [event for _, event in told((await ask(app, thinking=thinking, stream=True)).text)]
+    kinds = [event["type"].removeprefix("content_block_") for event in events[2:6]]
+    assert kinds == ["start", "stop", "start", "delta"]
+
+
 async def test_their_events() -> None:
     answer = await ask(make_app(Reciting("mock", *CALLING, END)), stream=True)
     events = [event for _, event in told(answer.text)][2:-2]
@@ -193,7 +205,7 @@ def test_mistakes_name_the_field(tools: Any, choice: Any, param: str | None) -> 
         ("x", None, "thinking"),
         ({"type": "between_tools"}, None, "thinking.type"),
         ({"type": "enabled", "budget_tokens": "x"}, None, "thinking.budget_tokens"),
-        ({"type": "adaptive", "display": "omitted"}, None, "thinking.display"),
+        ({"type": "adaptive", "display": "hidden"}, None, "thinking.display"),
         ({"type": "adaptive", "block_binding": {}}, None, "thinking.block_binding"),
         (None, "x", "output_config"),
         (None, {"other": 1}, "output_config.other"),
