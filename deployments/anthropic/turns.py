@@ -83,6 +83,7 @@ class _Turn:
         return {
             "text": self._read_text,
             "thinking": self._read_thought,
+            "redacted_thinking": self._pass_over,
             "tool_use": self._read_call,
         }
 
@@ -90,7 +91,12 @@ class _Turn:
         self._texts.append(_string(block, "text", at))
 
     def _read_thought(self, block: Message, at: Location) -> None:
-        self._thoughts.append(_string(block, "thinking", at))
+        if thought := _string(block, "thinking", at):
+            self._thoughts.append(thought)
+
+    def _pass_over(self, block: Message, at: Location) -> None:
+        """What another server's model thought, which only that server can read."""
+        _string(block, "data", at)
 
     def _read_call(self, block: Message, at: Location) -> None:
         given = checked(dict, "an object", block.get("input"), (*at, "input"))

@@ -128,7 +128,7 @@ CHAT = some(
 TEXT = either(STRING, listed(_PART))
 _USE = tagged("tool_use", id=STRING, name=STRING, input={"type": "object"})
 _RESULT = tagged("tool_result", tool_use_id=STRING)
-_THOUGHT = tagged("thinking", thinking=STRING)
+_THOUGHT = either(tagged("thinking", thinking=STRING), tagged("redacted_thinking", data=STRING))
 TURNS = some(
     either(
         shape(

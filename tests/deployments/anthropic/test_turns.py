@@ -63,6 +63,15 @@ def test_the_use_of_a_tool_and_its_result() -> None:
     assert then == {"role": "user", "content": "Go on"}
 
 
+def test_thoughts_that_say_nothing_here_are_passed_over() -> None:
+    thoughts = [
+        {"type": "redacted_thinking", "data": "x"},
+        {"type": "thinking", "thinking": "", "signature": "s"},
+    ]
+    said = {"role": "assistant", "content": [*thoughts, text("So")]}
+    assert turns(HI, said, HI)[1] == {"role": "assistant", "content": "So"}
+
+
 def test_results_alone_are_no_turn_of_the_user() -> None:
     results = [{"type": "tool_result", "tool_use_id": id} for id in "ab"]
     assert [one["role"] for one in turns(HI, {"role": "user", "content": results})] == [
@@ -90,6 +99,10 @@ def test_results_alone_are_no_turn_of_the_user() -> None:
         ({"role": "user", "content": [{"type": "text"}]}, "messages[0].content[0].text"),
         ({"role": "user", "content": [{"type": ["text"]}]}, "messages[0].content[0].type"),
         ({"role": "assistant", "content": [{"type": "tool_use"}]}, "messages[0].content[0].input"),
+        (
+            {"role": "assistant", "content": [{"type": "redacted_thinking"}]},
+            "messages[0].content[0].data",
+        ),
         (
             {"role": "user", "content": [{"type": "tool_result"}]},
             "messages[0].content[0].tool_use_id",
