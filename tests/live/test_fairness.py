@@ -9,6 +9,7 @@ from typing import Any
 import openai
 import pytest
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.serving import ROOT, serving
 
@@ -16,6 +17,7 @@ pytestmark = pytest.mark.slow
 
 MODEL = "smollm2-135m-instruct"
 KEYS = ["heavy", "light"]
+RUNNING, WAITING = 2, 10
 
 
 @pytest.fixture
@@ -24,39 +26,60 @@ def config(tmp_path: Path) -> Path:
     config: dict[str, Any] = yaml.safe_load((ROOT / "serve_config.yaml").read_text())
     arguments = config["applications"][0]["args"]
     arguments["api_keys"] = KEYS
-    arguments["models"][0]["engine"] |= {"max_running": 2, "max_waiting": 20}
+    arguments["models"][0]["engine"] |= {"max_running": RUNNING, "max_waiting": WAITING}
     path = tmp_path / "config.yaml"
     path.write_text(yaml.safe_dump(config))
     return path
 
 
-async def asked_by_both(url: str) -> tuple[list[str], list[openai.APIStatusError]]:
-    """Whose answers came, in their order, and refusals; the light one asks when all others have."""
-    answered: list[str] = []
+class Clients:
+    """They ask one server; whose answers came is kept in their order."""
 
-    async def one(key: str) -> None:
-        async with openai.AsyncOpenAI(
-            base_url=f"{url}/v1", api_key=key, timeout=120, max_retries=0
-        ) as client:
-            await client.completions.create(
-                model=MODEL,
-                prompt="Once upon a time",
-                max_tokens=64,
-                extra_body={"ignore_eos": True},
-            )
-        answered.append(key)
+    def __init__(self, url: str) -> None:
+        self.answered: list[str] = []
+        self._of = {
+            key: openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=key, timeout=120, max_retries=0)
+            for key in KEYS
+        }
 
-    many = [asyncio.create_task(one("heavy")) for _ in range(22)]
-    await asyncio.wait(many, return_when=asyncio.FIRST_COMPLETED)  # all have arrived by then
-    many.append(asyncio.create_task(one("heavy")))
-    await one("light")
-    ended = await asyncio.gather(*many, return_exceptions=True)
-    return answered, [error for error in ended if isinstance(error, openai.APIStatusError)]
+    async def ask(self, key: str) -> None:
+        await self._of[key].completions.create(
+            model=MODEL, prompt="Once", max_tokens=128, extra_body={"ignore_eos": True}
+        )
+        self.answered.append(key)
+
+    async def until_waiting(self, count: int) -> None:
+        """Returns when so many wait in the queue."""
+        client = self._of["light"]
+        path = str(client.base_url.copy_with(path="/metrics"))
+        for _ in range(500):
+            if waiting(await client.get(path, cast_to=str)) == count:
+                return
+            await asyncio.sleep(0.02)
+        raise AssertionError("they never came")
+
+    async def close(self) -> None:
+        for client in self._of.values():
+            await client.close()
+
+
+def waiting(metrics: str) -> float:
+    samples = [s for f in text_string_to_metric_families(metrics) for s in f.samples]
+    return sum(s.value for s in samples if s.name == "stepserve_requests_waiting")
 
 
 async def test_the_light_one_is_not_behind_all_of_the_heavy_ones(config: Path) -> None:
+    """The queue being full, one of the heavy ones gives way."""
     with serving(config) as server:
-        answered, refused = await asked_by_both(server.url)
-    assert answered.index("light") < 8
-    assert len(answered) + len(refused) == 24
-    assert [error.status_code for error in refused] in ([], [503])
+        clients = Clients(server.url)
+        many = [asyncio.create_task(clients.ask("heavy")) for _ in range(RUNNING + WAITING)]
+        await clients.until_waiting(WAITING)
+        await clients.ask("light")
+        ended = await asyncio.gather(*many, return_exceptions=True)
+        await clients.close()
+    assert clients.answered.index("light") < 3 * RUNNING
+    assert len(clients.answered) == RUNNING + WAITING
+    [refusal] = [error for error in ended if error is not None]
+    assert isinstance(refusal, openai.InternalServerError)
+    assert refusal.status_code == 503
+    assert int(refusal.response.headers["retry-after"]) >= 1

@@ -4,7 +4,7 @@ import random
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from models.request import ANYBODY, User
@@ -166,6 +166,7 @@ def test_a_light_user_hardly_waits_beside_heavy_ones(slots: int) -> None:
     assert sum(waits[C]) / len(waits[C]) < 0.1 * sum(waits[A]) / len(waits[A])
 
 
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_a_lone_user_sees_but_the_order_of_due(data: st.DataObject) -> None:
     """By ``due``, equals in the order of their arrival; whatever leaves meanwhile."""
