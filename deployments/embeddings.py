@@ -43,7 +43,7 @@ class Embeddings:
 
     async def _answer(self, call: EmbedCall, embedder: Embeds, access: Access) -> str:
         async with within(self._settings.request_timeout_s, TOLD):
-            embedded = await embedder.embed(call.request)
+            embedded = await embedder.embed(call.asked_with(access.key))
         access.prompt_tokens = embedded.prompt_tokens
         access.finish = "stop"
         if len(embedded.vectors) <= FEW:

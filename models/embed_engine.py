@@ -15,7 +15,7 @@ from models.embedding import Embedded, TokenInputs
 from models.errors import Busy, EngineError, Invalid
 from models.events import FinishReason
 from models.metrics import LlmMetrics
-from models.schedule.admission import Admission, Place
+from models.schedule.admission import Admission
 from models.schedule.fair import Input
 
 
@@ -56,7 +56,14 @@ class EmbedEngine:
     async def embed(self, request: TokenInputs) -> Embedded:
         """Raises ``EngineError``. Cancelling it drops the inputs whose batch has not begun."""
         self._check(request)
-        life = _Life(self, request.tokens)
+        try:
+            return await self._embedded(request)
+        except Busy:  # at once, or when it had to give way
+            self.metrics.rejected()
+            raise
+
+    async def _embedded(self, request: TokenInputs) -> Embedded:
+        life = _Life(self, request)
         try:
             vectors = await self._vectors(request, life)
         except EngineError:
@@ -112,13 +119,13 @@ class EmbedEngine:
 class _Life:
     """A request from the queue to its end, and the times that are measured on the way."""
 
-    def __init__(self, engine: EmbedEngine, tokens: int) -> None:
+    def __init__(self, engine: EmbedEngine, request: TokenInputs) -> None:
         self._engine = engine
-        self._tokens = tokens
+        self._tokens = request.tokens
         self._arrived = time.monotonic()
         self._running: float | None = None
         self._over = False
-        self._place = self._enter()
+        (self._place,) = engine.admission.enter(1, request.tokens, user=request.user)
 
     async def begin(self) -> None:
         """Returns when it is among the running."""
@@ -133,8 +140,10 @@ class _Life:
         if self._over:
             return
         self._over = True
-        self._engine.admission.leave(self._place)
+        self._engine.admission.leave(self._place, self._tokens)
         self._engine.observe()
+        if self._place.refused:  # that is as if it had never been let in
+            return
         self._engine.metrics.request_finished(
             reason,
             prompt_tokens=self._tokens,
@@ -143,14 +152,6 @@ class _Life:
             first_token_s=None,
             total_s=time.monotonic() - self._arrived,
         )
-
-    def _enter(self) -> Place:
-        try:
-            (place,) = self._engine.admission.enter(1, self._tokens)
-        except Busy:
-            self._engine.metrics.rejected()
-            raise
-        return place
 
 
 def _in_turn(request: TokenInputs, round: int) -> list[Input]:

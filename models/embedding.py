@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from models.errors import Invalid, TooLong
-from models.request import TextPrompt, TokenPrompt
+from models.request import ANYBODY, TextPrompt, TokenPrompt, User
 
 MAX_INPUTS = 2048  # as OpenAI's
 WHOLE_CONTEXT = -1  # of ``truncate``: as many tokens as the model takes
@@ -21,6 +21,7 @@ class EmbedRequest:
 
     ``dimensions=None`` are all that the model has. ``truncate`` keeps so many tokens of a longer
     input, its first ones, special tokens included; None makes an input that is too long an error.
+    Users take turns.
     """
 
     id: str
@@ -28,6 +29,7 @@ class EmbedRequest:
     single: bool = False
     dimensions: int | None = None
     truncate: int | None = None
+    user: User = ANYBODY
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.inputs) <= MAX_INPUTS:
@@ -50,6 +52,7 @@ class TokenInputs:
 
     token_ids: tuple[tuple[int, ...], ...]
     dimensions: int | None = None
+    user: User = ANYBODY
 
     @property
     def tokens(self) -> int:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import struct
 from base64 import b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from deployments.openai.call import Integer, validated
+from deployments.openai.call import Integer, user_of, validated
 from deployments.openai.errors import invalid, missing
 from deployments.openai.inputs import Input, is_token, parse_inputs
 from deployments.openai.parameters import check_extras
@@ -41,6 +41,10 @@ class EmbedCall:
     request: EmbedRequest
     base64: bool
 
+    def asked_with(self, key: str) -> EmbedRequest:
+        """Its request, of the API key with this opaque name."""
+        return replace(self.request, user=self.request.user._replace(key=key))
+
 
 def parse(data: Mapping[str, Any], id: str) -> EmbedCall:
     """Raises ``ApiError`` or ``Invalid``."""
@@ -53,6 +57,7 @@ def parse(data: Mapping[str, Any], id: str) -> EmbedCall:
         single=single,
         dimensions=body.dimensions,
         truncate=body.truncate_prompt_tokens,
+        user=user_of(body.model_extra or {}),
     )
     return EmbedCall(body.model, request, body.encoding_format == "base64")
 

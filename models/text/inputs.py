@@ -19,7 +19,7 @@ def encode_inputs(text: TextPipeline, request: EmbedRequest, max_context: int) -
         if len(ids) > max_context:
             raise InputTooLong(request.place(index), len(ids), max_context)
         token_ids.append(ids)
-    return TokenInputs(tuple(token_ids), request.dimensions)
+    return TokenInputs(tuple(token_ids), request.dimensions, request.user)
 
 
 def _most(truncate: int | None, max_context: int) -> int | None:

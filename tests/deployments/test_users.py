@@ -8,14 +8,27 @@ from typing import Any
 import pytest
 
 from deployments.openai.users import opaque
+from models.embedding import Embedded, EmbedRequest
 from models.mock import MockEngine
 from models.request import User
-from tests.deployments.serving import HELLO, make_app, post
+from tests.deployments.serving import HELLO, Counting, make_app, post
 
 CHAT = ("/v1/chat/completions", {"messages": HELLO})
 TEXT = ("/v1/completions", {"prompt": ["one", "two"]})
 RESPONSE = ("/v1/responses", {"input": "Hi"})
 MESSAGE = ("/v1/messages", {"messages": HELLO, "max_tokens": 9})
+
+
+class Noting(Counting):
+    """An embedding model that notes for whom its requests are."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.users: list[User] = []
+
+    async def embed(self, request: EmbedRequest) -> Embedded:
+        self.users.append(request.user)
+        return await super().embed(request)
 
 
 async def users(path: str, body: dict[str, Any], **headers: str) -> set[User]:
@@ -60,6 +73,16 @@ async def test_anthropics_clients_may_name_nobody(metadata: Any) -> None:
 async def test_whom_an_anthropic_client_names() -> None:
     path, body = MESSAGE
     assert await users(path, {**body, "metadata": {"user_id": "ann"}}) == {User("", opaque("ann"))}
+
+
+@pytest.mark.parametrize("names", [{}, {"user": "ann"}, {"safety_identifier": "ann"}])
+async def test_for_whom_inputs_are_embedded(names: dict[str, Any]) -> None:
+    engine = Noting("counting")
+    body = {"model": "counting", "input": ["a", "b"], **names}
+    app = make_app(engine, api_keys=["one"])
+    answer = await post(app, "/v1/embeddings", body, authorization="Bearer one")
+    assert answer.status_code == 200
+    assert engine.users == [User(opaque("one"), opaque("ann") if names else "")]
 
 
 async def test_a_key_of_an_open_server_is_nobodys() -> None:

@@ -10,6 +10,7 @@ from models.batcher import Batcher
 from models.embed_engine import EmbedEngine
 from models.embedding import TokenInputs
 from models.metrics import LlmMetrics
+from models.request import ANYBODY, User
 from models.schedule.admission import Admission
 from tests.models.tallying import TallyModel
 
@@ -30,5 +31,5 @@ async def running(
         batcher.close()
 
 
-def ask(*texts: str, dimensions: int | None = None) -> TokenInputs:
-    return TokenInputs(tuple(tuple(text.encode()) for text in texts), dimensions)
+def ask(*texts: str, dimensions: int | None = None, user: User = ANYBODY) -> TokenInputs:
+    return TokenInputs(tuple(tuple(text.encode()) for text in texts), dimensions, user)

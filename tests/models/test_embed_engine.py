@@ -10,6 +10,7 @@ from models.batcher import packed
 from models.embed_engine import EmbedEngine
 from models.embedding import TokenInputs
 from models.errors import Busy, Failed, Invalid
+from models.request import User
 from tests.models.embedding import ask, running
 from tests.models.tallying import TallyModel, vector
 
@@ -94,6 +95,23 @@ async def test_who_does_not_fit_waits_and_then_is_turned_away() -> None:
         assert measured(engine)["stepserve_step_sequences_sum"] == 2
         assert measured(engine)["stepserve_request_prompt_tokens_count"] == 2
         assert measured(engine)["stepserve_request_generated_tokens_count"] == 0
+
+
+async def test_users_take_turns_and_who_fills_the_queue_gives_way() -> None:
+    model, heavy = TallyModel(), User("heavy")
+    async with running(model, max_running=1, max_waiting=3) as engine:
+        model.go.clear()
+        tasks = [asyncio.create_task(engine.embed(ask(text, user=heavy))) for text in "abcd"]
+        await batches_begun(model, 1)
+        light = asyncio.create_task(engine.embed(ask("e", user=User("light"))))
+        with pytest.raises(Busy, match="3 requests are waiting"):
+            await tasks.pop()
+        model.go.set()
+        await asyncio.gather(light, *tasks)
+        assert measured(engine)["stepserve_requests_rejected_total"] == 1
+        assert measured(engine)["stepserve_requests_finished_total/stop"] == 4
+        assert measured(engine)["stepserve_requests_finished_total/error"] == 0
+    assert model.batches == [[b"a"], [b"e"], [b"b"], [b"c"]]
 
 
 async def test_a_failing_batch_is_told_and_remembered() -> None:
