@@ -28,6 +28,7 @@ from models.step.probe import (
 )
 from models.step.ways import Way, ways
 from models.step.weights import settled_weights
+from models.step.widen import widen_for_good
 from models.step.wishes import Wishes
 
 logger = logging.getLogger("stepserve")
@@ -178,6 +179,7 @@ def _cached(
     facts: abc.Mapping[str, str],
     objection: str,
 ) -> StepModel:
+    widen_for_good(model)
     _attend_on_its_own(model)
     if wishes.kv_cache_dtype not in ("auto", str(model.dtype).removeprefix("torch.")):
         raise ValueError(

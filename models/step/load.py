@@ -6,15 +6,26 @@ import logging
 import time
 from pathlib import Path
 
-from transformers import AutoModelForCausalLM
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from models.step.assemble import assemble
 from models.step.checkpoint import load_checkpoint
 from models.step.model import StepModel
 from models.step.place import place_of
+from models.step.widen import stored_half, widen
 from models.step.wishes import Wishes
 
 logger = logging.getLogger("stepserve")
+
+
+def _loaded(folder: Path, place: torch.device, dtype: torch.dtype) -> PreTrainedModel:
+    """Weights that a CPU computes with in float32 stay in a file of half precision till used."""
+    if place.type == "cpu" and dtype == torch.float32 and (half := stored_half(folder)):
+        model = load_checkpoint(AutoModelForCausalLM, folder, place, half)
+        if widen(model):
+            return model
+    return load_checkpoint(AutoModelForCausalLM, folder, place, dtype)
 
 
 def load_step_model(folder: Path, wishes: Wishes) -> StepModel:
@@ -26,7 +37,7 @@ def load_step_model(folder: Path, wishes: Wishes) -> StepModel:
     started = time.perf_counter()
     place, precision, facts = place_of(wishes.device, wishes.dtype, wishes.threads)
     logger.info("loading %s on %s as %s", folder, facts["device"], facts["dtype"])
-    model = load_checkpoint(AutoModelForCausalLM, folder, place, precision.dtype)
+    model = _loaded(folder, place, precision.dtype)
     logger.info("loaded after %.1f s", time.perf_counter() - started)
     step_model = assemble(model, wishes, facts)
     for name, fact in step_model.describe().items():

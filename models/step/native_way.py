@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from transformers import PreTrainedModel
 
@@ -14,6 +16,7 @@ from models.step.native.rows import RowKernels
 from models.step.native.stack import Stack
 from models.step.native.team import Team
 from models.step.weights import parameters_of, weights_of
+from models.step.widen import computed_in
 
 LONGEST_PROBE = 64  # tokens
 
@@ -39,7 +42,7 @@ class NativeWay:
         self._team = Team(torch.get_num_threads())
         # 8-bit weights are read so fast that keys and values of 32 would be most of a step.
         half = torch.bfloat16 if self._team.multiplies_bfloat16 else torch.float16
-        self._kv_dtype = kv_dtype or (half if int8 else model.dtype)
+        self._kv_dtype = kv_dtype or (half if int8 else computed_in(model))
         self._arithmetic = _arithmetic(model, self._team, int8=int8)
         self.block_size = block_size
         self.bytes_per_token = self._blueprint.numbers_per_token * self._kv_dtype.itemsize
@@ -106,7 +109,7 @@ def _arithmetic(model: PreTrainedModel, team: Team, *, int8: bool) -> torch.dtyp
     """What the matrices' products are of: bfloat16 only where that is faster."""
     if int8:
         return torch.int8
-    faster = model.dtype == torch.bfloat16 and team.multiplies_bfloat16
+    faster = computed_in(model) == torch.bfloat16 and team.multiplies_bfloat16
     return torch.bfloat16 if faster else torch.float32
 
 
@@ -115,11 +118,18 @@ def _require_suited(model: PreTrainedModel, block_size: int) -> None:
         raise NoNative("they are for CPUs")
     if block_size % LANES:
         raise NoNative(f"blocks of {block_size} tokens are not made of {LANES}")
-    if model.dtype == torch.bfloat16 and "amx_bf16" in instructions():
+    if computed_in(model) == torch.bfloat16 and "amx_bf16" in instructions():
         raise NoNative("they do not use the processor's matrix units for bfloat16")
-    copies = 4 * parameters_of(model)
+    copies = _copies(model)
     if copies > (free := available_memory()):
         raise NoNative(
             f"copies of its weights take up to {copies / 2**30:.1f} GiB while it is loaded, and"
             f" {free / 2**30:.1f} GiB are free"
         )
+
+
+def _copies(model: PreTrainedModel) -> int:
+    """Bytes at most: bfloat16 as it is, all else as float32, and the embedding once more."""
+    embedding: Any = model.get_input_embeddings()
+    held = [*model.parameters(), embedding.weight]
+    return sum(p.numel() * (2 if p.dtype == torch.bfloat16 else 4) for p in held)

@@ -20,6 +20,7 @@ from models.step.attention import Recorder, attending
 from models.step.cache import LayerShape
 from models.step.ordinary import ordinary_ids
 from models.step.paged import Forward
+from models.step.widen import computed_in
 
 EAGER = "eager"
 LENGTHS = (24, 7)
@@ -83,7 +84,7 @@ class Probe:
             torch.cat([_relative_error(ours[s][seq], theirs[seq][a : a + n]) for seq, a, n in step])
             for s, step in enumerate(STEPS)
         ]
-        return _verdict(errors, self._model.dtype, rounded)
+        return _verdict(errors, computed_in(self._model), rounded)
 
     @cached_property
     def _ids(self) -> list[Tensor]:

@@ -17,6 +17,7 @@ from models.step.paged import Forward
 from models.step.place import dtype_named
 from models.step.torch_way import TorchWay
 from models.step.varlen import PRECISIONS
+from models.step.widen import widen_for_good
 from models.step.wishes import Wishes
 
 logger = logging.getLogger("stepserve")
@@ -76,6 +77,7 @@ def ways(
             if isinstance(reason, NoLibrary):
                 logger.warning("steps take longer without native kernels: %s", reason)
             yield f"native: {reason}"
+    widen_for_good(model)
     half = model.dtype in PRECISIONS and kv_dtype in (None, model.dtype)
     if kernels in ("auto", "varlen") and model.device.type == "cuda" and half:
         for taken in dict.fromkeys((size, VARLEN_BLOCK)):

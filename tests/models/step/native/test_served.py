@@ -10,6 +10,8 @@ from models.request import SamplingParams
 from models.step import native_way
 from models.step.model import StepModel
 from models.step.native.team import Team
+from models.step.weights import parameters_of
+from models.step.widen import widen
 from tests.models.step.driving import Driver, sequence
 from tests.models.step.native.stacking import FITTING
 from tests.models.step.tiny import greedy, prompts, served, tiny
@@ -122,3 +124,14 @@ def test_positions_that_count_in_a_way_of_their_own_are_left_to_the_model() -> N
     asked = prompts(3, 50, 80)
     answers = Driver(step_model).run([sequence(p) for p in asked], 4)
     assert answers == [greedy(model, p, 4) for p in asked]
+
+
+def test_weights_of_half_precision_need_half_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was widened is packed from what it was, so room for copies of that is enough."""
+    whole, half = (tiny("llama", **FITTING, dtype=d) for d in (torch.float32, torch.bfloat16))
+    numbers = parameters_of(whole) + whole.model.embed_tokens.weight.numel()
+    monkeypatch.setattr(native_way, "available_memory", lambda: 3 * numbers)
+    kernels = served(whole, block_size=16, kv_cache_gib=0.01).describe()["kernels"]
+    assert "copies of its weights take up to" in kernels
+    assert widen(half)
+    native(half)

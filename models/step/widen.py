@@ -1,0 +1,74 @@
+"""A model that computes in float32 while its weights stay as they were stored: half the memory."""
+
+from __future__ import annotations
+
+from collections import abc
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+from transformers import PreTrainedModel
+
+WEIGHTS = "*.safetensors"
+HALVES = {"BF16": torch.bfloat16, "F16": torch.float16}
+
+
+def stored_half(folder: Path) -> torch.dtype | None:
+    """The type of half precision that all weights in ``folder`` are of, if they are of one."""
+    kinds = {kind for file in folder.glob(WEIGHTS) for kind in _kinds(file)}
+    return HALVES.get(kinds.pop()) if len(kinds) == 1 else None
+
+
+def widen(model: PreTrainedModel) -> bool:
+    """From now on a module computes with its weights as float32, made for just so long.
+
+    False, and nothing is done, if the model holds other numbers that are rounded already.
+    """
+    if any(b.is_floating_point() and b.dtype != torch.float32 for b in model.buffers()):
+        return False
+    modules = [m for m in model.modules() if any(True for _ in m.parameters(recurse=False))]
+    vars(model)["widened"] = [handle for module in modules for handle in _hooks(module)]
+    return True
+
+
+def widen_for_good(model: PreTrainedModel) -> None:
+    """Weights of a widened model become float32 themselves; of others nothing changes."""
+    if handles := vars(model).pop("widened", None):
+        for handle in handles:
+            handle.remove()
+        model.to(torch.float32)  # type: ignore[arg-type]
+
+
+def computed_in(model: PreTrainedModel) -> torch.dtype:
+    """The type of what goes from module to module."""
+    return torch.float32 if "widened" in vars(model) else model.dtype
+
+
+def _kinds(file: Path) -> abc.Iterator[str]:
+    with safe_open(file, "pt") as weights:
+        for name in weights.keys():  # noqa: SIM118
+            yield weights.get_slice(name).get_dtype()
+
+
+def _hooks(module: nn.Module) -> list[RemovableHandle]:
+    if type(module) is nn.Embedding:  # few of its rows are asked for at once
+        return [module.register_forward_hook(lambda _, __, rows: rows.float())]
+    held: dict[nn.Parameter, Tensor] = {}
+
+    def before(module: nn.Module, _: Any) -> None:
+        for parameter in module.parameters(recurse=False):
+            held[parameter] = parameter.data
+            parameter.data = parameter.data.float()
+
+    def after(*_: Any) -> None:
+        for parameter, data in held.items():
+            parameter.data = data
+        held.clear()
+
+    return [
+        module.register_forward_pre_hook(before),
+        module.register_forward_hook(after, always_call=True),
+    ]
