@@ -28,6 +28,7 @@ from models.step.assemble import assemble
 from models.step.model import StepModel
 from models.step.place import device_name, device_of, precision_of, set_threads
 from models.stepper import Stepper
+from tests.bench.work import Weights, Work, bytes_read, flops, weights_of
 
 SHAPES: dict[str, dict[str, Any]] = {
     "1b": {
@@ -54,16 +55,8 @@ HEADER = """\
 
 
 STEP_TOKENS = 8192
+UNHURRIED_S = 60.0  # prompts need not wait for those who decode: nobody reads the answers
 SPARE = 64  # tokens that a sequence may be ahead by, while others are still in prefill
-
-
-@dataclass(frozen=True)
-class Work:
-    """Sequences of so many tokens, and steps to time or 0: the first one, over the prompts."""
-
-    batch: int
-    context: int
-    steps: int
 
 
 @dataclass(frozen=True)
@@ -108,7 +101,7 @@ def measure(model: StepModel, work: Work) -> Result:
 
 async def _measure(model: StepModel, work: Work) -> Result:
     tokens = max(STEP_TOKENS, work.batch, work.context)
-    stepper = Stepper(model, step_tokens=tokens, metrics=LlmMetrics("roofline"))
+    stepper = Stepper(model, step_tokens=tokens, step_s=UNHURRIED_S, metrics=LlmMetrics("roofline"))
     try:
         await _run(stepper, Work(work.batch, work.context, 2))  # warms up
         seconds = await _run(stepper, work)
@@ -136,11 +129,12 @@ async def _run(
             await stepper.step(sequences)
         await _prefilled(stepper, sequences)
         seconds = (time.perf_counter() - started) / max(1, work.steps)
+    early = sum(sequence.ended for sequence in sequences)
     for sequence in sequences:
         stepper.remove(sequence)
     await stepper.step([])  # what was launched ahead for them overlaps with nothing
-    if stepper.failure:
-        raise RuntimeError(stepper.failure)
+    if stepper.failure or early:
+        raise RuntimeError(stepper.failure or f"{early} sequences ended before the last step")
     return seconds
 
 
@@ -183,31 +177,14 @@ def _timed(run: abc.Callable[[], object], device: torch.device) -> float:
     return time.perf_counter() - started
 
 
-def bytes_read(model: PreTrainedModel, work: Work) -> float:
-    """By one decode step: all weights once, and the keys and values of each sequence."""
-    config: Any = model.config
-    heads = config.num_key_value_heads * config.head_dim * 2
-    cached = work.batch * (work.context + work.steps / 2) * heads * config.num_hidden_layers
-    return float(sum(p.nbytes for p in model.parameters()) + cached * model.dtype.itemsize)
-
-
-def flops(model: PreTrainedModel, work: Work) -> float:
-    """Of a prefill: every weight but the embedding once a token, and causal attention."""
-    config: Any = model.config
-    linear = sum(p.numel() for p in model.parameters()) - config.vocab_size * config.hidden_size
-    pairs = work.context * (work.context + 1) / 2
-    attended = 4 * pairs * config.num_attention_heads * config.head_dim * config.num_hidden_layers
-    return float(work.batch * (2 * linear * work.context + attended))
-
-
-def row(model: PreTrainedModel, result: Result, device: Rates) -> str:
+def row(weights: Weights, result: Result, device: Rates) -> str:
     work, seconds = result.work, result.seconds
     if work.steps:
         name, tokens = f"decode, batch {work.batch}, {work.context} tokens each", work.batch
-        reached, peak, unit = bytes_read(model, work) / seconds, device.bytes_s, "GB/s"
+        reached, peak, unit = bytes_read(weights, work) / seconds, device.bytes_s, "GB/s"
     else:
         name, tokens = f"prefill, {work.batch} x {work.context} tokens", work.batch * work.context
-        reached, peak, unit = flops(model, work) / seconds, device.flops_s, "GFLOP/s"
+        reached, peak, unit = flops(weights, work) / seconds, device.flops_s, "GFLOP/s"
     idle = "" if result.idle is None else f"{result.idle:.1%}"
     cells = [name, f"{seconds * 1e3:.2f}", f"{tokens / seconds:.0f}", f"{reached / 1e9:.0f} {unit}"]
     return f"| {' | '.join([*cells, f'{reached / peak:.0%}', idle])} |"
@@ -242,6 +219,7 @@ def report(arguments: argparse.Namespace, device: torch.device, dtype: torch.dty
         step_tokens=max(STEP_TOKENS, longest),
     )
     facts = {"device": device_name(device), "dtype": str(dtype)}
+    weights = weights_of(model)
     served = assemble(model, wishes_of(settings), facts)
     for name, fact in served.describe().items():
         print(f"{name}: {fact}")
@@ -249,7 +227,7 @@ def report(arguments: argparse.Namespace, device: torch.device, dtype: torch.dty
     print(HEADER)
     works = [Work(batch, arguments.context, arguments.steps) for batch in arguments.batches]
     for work in [*works, Work(1, arguments.prompt, 0)]:
-        print(row(model, measure(served, work), peaks), flush=True)
+        print(row(weights, measure(served, work), peaks), flush=True)
 
 
 if __name__ == "__main__":
