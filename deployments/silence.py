@@ -16,12 +16,13 @@ class Silence:
         self._seconds = seconds
         self._over = over
         self._loop = asyncio.get_running_loop()
-        self._since: float | None = self._loop.time()  # while there is a wait
+        self._now = self._loop.time
+        self._since: float | None = self._now()  # while there is a wait
         self._timer = self._loop.call_later(seconds, self._look)
 
     def begin(self) -> None:
         """A wait begins; one that goes on begins anew."""
-        self._since = self._loop.time()
+        self._since = self._now()
 
     def end(self) -> None:
         self._since = None
@@ -31,7 +32,7 @@ class Silence:
         self._timer.cancel()
 
     def _look(self) -> None:
-        now = self._loop.time()
+        now = self._now()
         rest = (now if self._since is None else self._since) + self._seconds - now
         self._timer = self._loop.call_later(rest if rest > 0 else self._seconds, self._look)
         if rest <= 0:
