@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from deployments.openai.checks import checked
+from deployments.openai.checks import require_array, require_object
 from deployments.openai.errors import ApiError, invalid, not_one_of, wrong_type
 from deployments.openai.parameters import unsupported
 from deployments.openai.structured import response_format
@@ -25,7 +25,8 @@ EFFORTS = ("low", "medium", "high", "xhigh", "max")
 
 def parse_tools(tools: Any, choice: Any) -> Offer:
     """From ``tools`` and ``tool_choice``. Raises ``ApiError``."""
-    given = None if tools is None else [_tool(tool, i) for i, tool in enumerate(_array(tools))]
+    listed = [] if tools is None else require_array(tools, "tools")
+    given = [_tool(tool, i) for i, tool in enumerate(listed)]
     chosen, parallel = _choice(choice)
     try:
         return parse_offer(given, chosen, parallel)
@@ -37,7 +38,7 @@ def template_kwargs(thinking: Any, output_config: Any) -> dict[str, Any]:
     """What templates are told of thinking and effort. Raises ``ApiError``."""
     found: dict[str, Any] = {}
     if thinking is not None:
-        found["enable_thinking"] = _thinks(_object(thinking, "thinking"))
+        found["enable_thinking"] = _thinks(require_object(thinking, "thinking"))
     effort = _config(output_config).get("effort")
     if effort is not None:
         if effort not in EFFORTS:
@@ -57,7 +58,7 @@ def parse_grammar(output_config: Any) -> Grammar | None:
     if value is None:
         return None
     param = "output_config.format"
-    if _object(value, param).get("type") != "json_schema":
+    if require_object(value, param).get("type") != "json_schema":
         raise not_one_of(f"{param}.type", ("json_schema",))
     if value.get("schema") is None:
         raise wrong_type("an object", None, f"{param}.schema")
@@ -80,7 +81,7 @@ def _thinks(thinking: Mapping[str, Any]) -> bool:
 
 
 def _config(value: Any) -> Mapping[str, Any]:
-    config = {} if value is None else _object(value, "output_config")
+    config = {} if value is None else require_object(value, "output_config")
     for key in config.keys() - {"effort", "format"}:
         raise unsupported(f"output_config.{key}")
     return config
@@ -88,12 +89,12 @@ def _config(value: Any) -> Mapping[str, Any]:
 
 def _tool(tool: Any, index: int) -> dict[str, Any]:
     at = f"tools[{index}]"
-    _object(tool, at)
+    require_object(tool, at)
     if tool.get("type") not in (None, "custom"):
         message = f"Tools of this type are not supported: '{at}.type'. Only 'custom' ones are."
         raise invalid(message, f"{at}.type", "unsupported_value")
     check_other_fields(tool, (*FIELDS, *HINTS), at)
-    schema = _object(tool.get("input_schema"), f"{at}.input_schema")
+    schema = require_object(tool.get("input_schema"), f"{at}.input_schema")
     function = {key: tool[key] for key in ("name", "description", "strict") if key in tool}
     return {"type": "function", "function": {**function, "parameters": schema}}
 
@@ -102,7 +103,7 @@ def _choice(value: Any) -> tuple[Any, bool]:
     """OpenAI's choice, and whether several calls are allowed."""
     if value is None:
         return None, True
-    kind = _object(value, "tool_choice").get("type")
+    kind = require_object(value, "tool_choice").get("type")
     parallel = value.get("disable_parallel_tool_use")
     if not isinstance(parallel, bool | None):
         raise wrong_type("a boolean", parallel, "tool_choice.disable_parallel_tool_use")
@@ -112,11 +113,3 @@ def _choice(value: Any) -> tuple[Any, bool]:
     if not isinstance(kind, str) or kind not in CHOICES:
         raise not_one_of("tool_choice.type", (*CHOICES, "tool"))
     return CHOICES[kind], not parallel
-
-
-def _array(value: Any) -> list[Any]:
-    return checked(list, "an array", value, "tools")
-
-
-def _object(value: Any, at: str) -> Mapping[str, Any]:
-    return checked(dict, "an object", value, at)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from deployments.openai.checks import Location, checked
+from deployments.openai.checks import Location, require_array, require_object, string_of
 from deployments.openai.errors import invalid, not_one_of, spell
 
 Message = dict[str, Any]
@@ -32,7 +32,7 @@ def parse_turns(values: Sequence[Any]) -> tuple[Message, ...]:
 
 
 def _turn(value: Any, at: Location) -> list[Message]:
-    checked(dict, "an object", value, at)
+    require_object(value, at)
     role, content, here = value.get("role"), value.get("content"), (*at, "content")
     if role not in ROLES:
         raise not_one_of(spell((*at, "role")), ROLES)
@@ -41,7 +41,7 @@ def _turn(value: Any, at: Location) -> list[Message]:
         raise invalid(f"{name}: Extra inputs are not permitted", name, "unknown_parameter")
     if isinstance(content, str) or role == "system":
         return [{"role": role, "content": _text(content, here)}]
-    checked(list, "a string or an array", content, here)
+    require_array(content, here, "a string or an array")
     turn = _Turn(role)
     for i, block in enumerate(content):
         turn.add(block, (*here, i))
@@ -59,7 +59,7 @@ class _Turn:
         self._results: list[Message] = []
 
     def add(self, block: Any, at: Location) -> None:
-        checked(dict, "an object", block, at)
+        require_object(block, at)
         read = self._readers().get(str(block.get("type")))
         if read is None:
             name = spell((*at, "type"))
@@ -88,25 +88,25 @@ class _Turn:
         }
 
     def _read_text(self, block: Message, at: Location) -> None:
-        self._texts.append(_string(block, "text", at))
+        self._texts.append(string_of(block, "text", at))
 
     def _read_thought(self, block: Message, at: Location) -> None:
-        if thought := _string(block, "thinking", at):
+        if thought := string_of(block, "thinking", at):
             self._thoughts.append(thought)
 
     def _pass_over(self, block: Message, at: Location) -> None:
         """What another server's model thought, which only that server can read."""
-        _string(block, "data", at)
+        string_of(block, "data", at)
 
     def _read_call(self, block: Message, at: Location) -> None:
-        given = checked(dict, "an object", block.get("input"), (*at, "input"))
+        given = require_object(block.get("input"), (*at, "input"))
         arguments = json.dumps(given, ensure_ascii=False)
-        function = {"name": _string(block, "name", at), "arguments": arguments}
-        id = _string(block, "id", at)
+        function = {"name": string_of(block, "name", at), "arguments": arguments}
+        id = string_of(block, "id", at)
         self._calls.append({"id": id, "type": "function", "function": function})
 
     def _read_result(self, block: Message, at: Location) -> None:
-        id = _string(block, "tool_use_id", at)
+        id = string_of(block, "tool_use_id", at)
         content = block.get("content")
         text = "" if content is None else _text(content, (*at, "content"))
         self._results.append({"role": "tool", "tool_call_id": id, "content": text})
@@ -115,17 +115,17 @@ class _Turn:
 def _text(value: Any, at: Location) -> str:
     if isinstance(value, str):
         return value
-    checked(list, "a string or an array of text blocks", value, at)
+    require_array(value, at, "a string or an array of text blocks")
     return "\n".join(_text_block(block, (*at, i)) for i, block in enumerate(value))
 
 
 def _text_block(block: Any, at: Location) -> str:
-    checked(dict, "an object", block, at)
+    require_object(block, at)
     if block.get("type") != "text":
         name = spell((*at, "type"))
         message = f"Only text is supported here, not '{block.get('type')}': '{name}'."
         raise invalid(message, name, "unsupported_value")
-    return _string(block, "text", at)
+    return string_of(block, "text", at)
 
 
 def _combined(messages: Iterable[Message]) -> Iterable[Message]:
@@ -141,7 +141,3 @@ def _combined(messages: Iterable[Message]) -> Iterable[Message]:
         last = dict(message)
     if last is not None:
         yield last
-
-
-def _string(block: Mapping[str, Any], key: str, at: Location) -> str:
-    return checked(str, "a string", block.get(key), (*at, key))

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from deployments.openai.checks import Location, checked
+from deployments.openai.checks import (
+    Location,
+    require_array,
+    require_object,
+    require_string,
+    string_of,
+)
 from deployments.openai.errors import invalid, missing, not_one_of, spell, unknown, wrong_type
 
 # The fields of each role that templates use, besides role and content.
@@ -31,14 +37,14 @@ def parse_messages(values: Sequence[Any]) -> tuple[Mapping[str, Any], ...]:
 
 
 def _message(value: Any, at: Location) -> dict[str, Any]:
-    checked(dict, "an object", value, at)
+    require_object(value, at)
     role = _role(value.get("role"), (*at, "role"))
     fields = _fields(role, value, at)
     return {"role": role, "content": _content(role, value, at), **fields}
 
 
 def _role(value: Any, at: Location) -> str:
-    role = checked(str, "a string", value, at)
+    role = require_string(value, at)
     if role not in FIELDS:
         raise not_one_of(spell(at), FIELDS)
     return role
@@ -62,14 +68,14 @@ def _check_field(key: str, field: Any, at: Location) -> None:
     elif key == "function_call":
         _check_function(field, at)
     else:
-        checked(str, "a string", field, at)
+        require_string(field, at)
 
 
 def _check_tool_calls(calls: Any, at: Location) -> None:
-    for i, call in enumerate(checked(list, "an array", calls, at)):
-        checked(dict, "an object", call, (*at, i))
+    for i, call in enumerate(require_array(calls, at)):
+        require_object(call, (*at, i))
         _check_function(call.get("function"), (*at, i, "function"))
-        checked(str, "a string", call.get("id"), (*at, i, "id"))
+        string_of(call, "id", (*at, i))
         if call.get("type", "function") != "function":
             message = (
                 f"Invalid value for '{spell((*at, i, 'type'))}': only 'function' is supported."
@@ -78,9 +84,9 @@ def _check_tool_calls(calls: Any, at: Location) -> None:
 
 
 def _check_function(function: Any, at: Location) -> None:
-    checked(dict, "an object", function, at)
+    require_object(function, at)
     for key in ("name", "arguments"):
-        checked(str, "a string", function.get(key), (*at, key))
+        string_of(function, key, at)
 
 
 def _content(role: str, message: Mapping[str, Any], at: Location) -> str:
@@ -102,13 +108,13 @@ def _may_be_null(role: str, message: Mapping[str, Any]) -> bool:
 
 
 def _part(role: str, part: Any, at: Location) -> str:
-    checked(dict, "an object", part, at)
+    require_object(part, at)
     field = _part_type(role, part.get("type"), (*at, "type"))
-    return checked(str, "a string", part.get(field), (*at, field))
+    return string_of(part, field, at)
 
 
 def _part_type(role: str, value: Any, at: Location) -> str:
-    name = checked(str, "a string", value, at)
+    name = require_string(value, at)
     if name == "text" or (name == "refusal" and role == "assistant"):
         return name
     message = f"Content parts of type '{name}' are not supported: this server takes text only."

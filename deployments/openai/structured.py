@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from deployments.openai.checks import checked
+from deployments.openai.checks import require_array, require_object, require_string
 from deployments.openai.errors import invalid, not_one_of, unknown, wrong_type
 from deployments.openai.parameters import unsupported
 from models.request import Grammar
@@ -38,7 +38,7 @@ def _parse(parse: Parse, value: Any, name: str) -> Grammar | None:
 
 def response_format(value: Any, param: str) -> Grammar | None:
     """By the object of this type; None for plain text. Raises ``ApiError``."""
-    fields = _object(value, param)
+    fields = require_object(value, param)
     match fields.get("type"):
         case "text":
             return None
@@ -53,7 +53,7 @@ def response_format(value: Any, param: str) -> Grammar | None:
 def _named_schema(fields: Mapping[str, Any], param: str) -> Grammar:
     if fields.get("json_schema") is None and fields.get("schema") is not None:
         return _schema(fields["schema"], param)
-    named = _object(fields.get("json_schema"), f"{param}.json_schema")
+    named = require_object(fields.get("json_schema"), f"{param}.json_schema")
     for key in named:
         if key not in ("name", "description", "schema", "strict"):
             raise unknown(f"{param}.json_schema.{key}")
@@ -64,7 +64,7 @@ def _named_schema(fields: Mapping[str, Any], param: str) -> Grammar:
 
 
 def _structured_outputs(value: Any, param: str) -> Grammar | None:
-    asked = _object(value, param)
+    asked = require_object(value, param)
     given = {key: one for key, one in asked.items() if one is not None and one is not False}
     given.pop("disable_fallback", None)  # there is nothing to fall back to
     for key in given:
@@ -90,22 +90,22 @@ def _schema(value: Any, param: str) -> Grammar:
 
 
 def _regex(value: Any, param: str) -> Grammar:
-    return Grammar("regex", _text(value, param), param)
+    return Grammar("regex", require_string(value, param), param)
 
 
 def _choice(value: Any, param: str) -> Grammar:
-    checked(list, "an array of strings", value, param)
+    require_array(value, param, "an array of strings")
     if not value:
         raise invalid(f"'{param}' must hold at least one string.", param, "empty_array")
     for i, one in enumerate(value):
-        _text(one, f"{param}[{i}]")
+        require_string(one, f"{param}[{i}]")
     return Grammar("choice", json.dumps(value), param)
 
 
 def _grammar(value: Any, param: str) -> Grammar:
     """Lark, or llama.cpp's notation; or an object that says what it is."""
     if not isinstance(value, dict):
-        text = _text(value, param)
+        text = require_string(value, param)
         return Grammar("gbnf" if "::=" in text else "lark", text, param)
     match value.get("type"):
         case "regex":
@@ -113,26 +113,18 @@ def _grammar(value: Any, param: str) -> Grammar:
         case "json_schema":
             return _schema(value.get("value"), param)
         case "lark":
-            return Grammar("lark", _text(value.get("value"), param), param)
+            return Grammar("lark", require_string(value.get("value"), param), param)
     raise not_one_of(f"{param}.type", ("regex", "json_schema", "lark"))
 
 
 def _ebnf(value: Any, param: str) -> Grammar:
-    return Grammar("gbnf", _text(value, param), param)
+    return Grammar("gbnf", require_string(value, param), param)
 
 
 def _any_object(value: Any, param: str) -> Grammar:
     if value is not True:
         raise wrong_type("a boolean", value, param)
     return Grammar("json_object", "", param)
-
-
-def _text(value: Any, param: str) -> str:
-    return checked(str, "a string", value, param)
-
-
-def _object(value: Any, param: str) -> Mapping[str, Any]:
-    return checked(dict, "an object", value, param)
 
 
 STRUCTURED: Mapping[str, Parse] = {

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from deployments.openai.checks import Location, checked
+from deployments.openai.checks import Location, require_array, require_object, require_string
 from deployments.openai.errors import invalid, missing, not_one_of, spell, wrong_type
 from deployments.openai.parameters import unsupported
 from models.request import ToolChoice
@@ -65,7 +65,7 @@ def _name(tool: Mapping[str, Any]) -> str:
 def _tools(values: Any) -> Tools:
     if values is None:
         return ()
-    checked(list, "an array", values, "tools")
+    require_array(values, "tools")
     if len(values) > MAX_TOOLS:
         raise invalid(f"At most {MAX_TOOLS} tools are allowed.", "tools", "array_above_max_length")
     seen: set[str] = set()
@@ -163,13 +163,13 @@ def _mode(value: str, modes: Sequence[str], at: Location) -> str:
 def _object(value: Any, at: Location) -> Mapping[str, Any]:
     if value is None:
         raise missing(spell(at))
-    return checked(dict, "an object", value, at)
+    return require_object(value, at)
 
 
 def _string(value: Any, at: Location) -> str:
     if value is None:
         raise missing(spell(at))
-    return checked(str, "a string", value, at)
+    return require_string(value, at)
 
 
 def _check_kind(value: Mapping[str, Any], key: str, kind: type, wanted: str, at: Location) -> None:

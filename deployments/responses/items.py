@@ -6,7 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
-from deployments.openai.checks import Location, checked
+from deployments.openai.checks import (
+    Location,
+    require_array,
+    require_object,
+    require_string,
+    string_of,
+)
 from deployments.openai.errors import invalid, not_one_of, spell
 
 Item = dict[str, Any]
@@ -34,7 +40,7 @@ def parse_input(value: Any) -> list[Item]:
     """Items that are valid and have ids. Raises ``ApiError`` naming the field."""
     if isinstance(value, str):
         return [_item({"role": "user", "content": value}, ("input", 0))]
-    items = checked(list, "a string or an array of items", value, ("input",))
+    items = require_array(value, ("input",), "a string or an array of items")
     return [_item(one, ("input", i)) for i, one in enumerate(items)]
 
 
@@ -102,7 +108,7 @@ def _thoughts(item: Item) -> str:
 
 
 def _item(value: Any, at: Location) -> Item:
-    checked(dict, "an object", value, at)
+    require_object(value, at)
     kind = value.get("type")
     if kind is None:
         kind = "message" if "role" in value else None
@@ -118,7 +124,7 @@ def _item(value: Any, at: Location) -> Item:
         raise invalid(message, name, "unsupported_value")
     id = value.get("id")
     if id is not None:
-        checked(str, "a string", id, (*at, "id"))
+        require_string(id, (*at, "id"))
     return {
         "type": kind,
         "id": id or PREFIXES[kind] + uuid4().hex,
@@ -148,14 +154,14 @@ def text_part(text: str, output: bool, logprobs: Sequence[Item] = ()) -> Item:
 
 
 def _call(value: Item, at: Location) -> Item:
-    return {key: _string(value, key, at) for key in ("call_id", "name", "arguments")}
+    return {key: string_of(value, key, at) for key in ("call_id", "name", "arguments")}
 
 
 def _output(value: Item, at: Location) -> Item:
     output = value.get("output")
     if not isinstance(output, str):
         _parts(output, (*at, "output"))
-    return {"call_id": _string(value, "call_id", at), "output": output}
+    return {"call_id": string_of(value, "call_id", at), "output": output}
 
 
 def _reasoning(value: Item, at: Location) -> Item:
@@ -167,21 +173,17 @@ def _reasoning(value: Item, at: Location) -> Item:
 
 
 def _parts(value: Any, at: Location) -> list[Item]:
-    checked(list, "a string or an array of text parts", value, at)
+    require_array(value, at, "a string or an array of text parts")
     for i, part in enumerate(value):
         _check_part(part, (*at, i))
     return list(value)
 
 
 def _check_part(part: Any, at: Location) -> None:
-    checked(dict, "an object", part, at)
+    require_object(part, at)
     kind = part.get("type")
     if not isinstance(kind, str) or kind not in TEXTS:
         name = spell((*at, "type"))
         message = f"Content parts of this type are not supported: '{name}'. Text only."
         raise invalid(message, name, "unsupported_value")
-    _string(part, TEXTS[kind], at)
-
-
-def _string(value: Item, key: str, at: Location) -> str:
-    return checked(str, "a string", value.get(key), (*at, key))
+    string_of(part, TEXTS[kind], at)

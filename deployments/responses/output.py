@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from deployments.responses.items import text_part
+from deployments.responses.items import Item, text_part
 from models.events import ToolCall
 
-Item = dict[str, Any]
 # An event's name behind ``response.``, and its fields but for those that say where the item is.
 Said = tuple[str, dict[str, Any]]
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from deployments.openai.checks import Location, checked
+from deployments.openai.checks import string_of
 from deployments.openai.errors import ApiError, spell
 from deployments.responses.items import Item
 from deployments.responses.kept import Kept
@@ -25,7 +25,7 @@ async def resolved(value: Any, history: Sequence[Item], kept: Kept) -> Any:
     known = {item["id"]: item for item in history}
     for i in reversed(range(len(value))):  # what a late answer is kept with has most of the others
         if is_reference(value[i]):
-            await _learn(_id(value[i], ("input", i, "id")), known, kept)
+            await _learn(string_of(value[i], "id", ("input", i)), known, kept)
     return [_found(known, one, i) if is_reference(one) else one for i, one in enumerate(value)]
 
 
@@ -52,7 +52,3 @@ def _found(known: Mapping[str, Item], reference: Mapping[str, Any], i: int) -> I
         message = f"Item with id '{id}' not found. Items are only kept with responses that are."
         raise ApiError(404, message, param=spell(("input", i, "id")))
     return known[id]
-
-
-def _id(reference: Mapping[str, Any], at: Location) -> str:
-    return checked(str, "a string", reference.get("id"), at)

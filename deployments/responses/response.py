@@ -10,7 +10,8 @@ from typing import Any
 from deployments.openai.errors import ApiError, engine_error
 from deployments.openai.logprobs import of_response
 from deployments.openai.sse import Told
-from deployments.responses.output import Call, Growing, Item, Message, Thought
+from deployments.responses.items import Item
+from deployments.responses.output import Call, Growing, Message, Thought
 from deployments.responses.request import ResponseCall
 from models.errors import EngineError
 from models.events import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from deployments.openai.checks import checked
+from deployments.openai.checks import require_array, require_object
 from deployments.openai.errors import ApiError, invalid
 from deployments.openai.tools import Offer, check_other_fields, parse_offer
 
@@ -15,7 +15,7 @@ SPELLED = ((".allowed_tools", ""), (".function", ""))  # neither is around the f
 
 def parse_tools(tools: Any, choice: Any, parallel: bool | None) -> Offer:
     """Raises ``ApiError``."""
-    listed = [] if tools is None else checked(list, "an array", tools, "tools")
+    listed = [] if tools is None else require_array(tools, "tools")
     given = [_tool(tool, f"tools[{i}]") for i, tool in enumerate(listed)]
     try:
         return parse_offer(given, _choice(choice), parallel)
@@ -24,7 +24,7 @@ def parse_tools(tools: Any, choice: Any, parallel: bool | None) -> Offer:
 
 
 def _tool(tool: Any, at: str) -> dict[str, Any]:
-    checked(dict, "an object", tool, at)
+    require_object(tool, at)
     if tool.get("type") != "function":
         message = f"Tools of this type are not supported: '{at}.type'. Only 'function' ones are."
         raise invalid(message, f"{at}.type", "unsupported_value")
