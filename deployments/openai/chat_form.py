@@ -38,9 +38,7 @@ class ChatForm:
         }
 
     def opening(self, index: int, event: Started, totals: Totals) -> bytes:
-        beside = "".join(
-            f",{dumps(key)}:{dumps(v)}" for key, v in self._shown.of_prompt(event).items()
-        )
+        beside = self._shown.written_of_prompt(event)
         return self._chunks.choice(index, OPENING, totals, beside)
 
     def text(self, index: int, event: Text, totals: Totals) -> bytes:

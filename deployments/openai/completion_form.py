@@ -36,13 +36,12 @@ class CompletionForm:
 
     def opening(self, index: int, event: Started, totals: Totals) -> bytes:
         self._before[index] = len(event.text)
-        prompt = self._shown.of_prompt(event)
+        prompt = self._shown.written_of_prompt(event)
         if not prompt and not self._shown.echo:
             return b""
         entries = event.logprobs if self._shown.echo else ()
         beside = self._beside(entries, (), 0)
-        fields = "".join(f",{dumps(key)}:{dumps(value)}" for key, value in prompt.items())
-        fields = f'"text":{quote(event.text)},{beside},"finish_reason":null{fields}'
+        fields = f'"text":{quote(event.text)},{beside},"finish_reason":null{prompt}'
         return self._chunks.choice(index, fields, totals)
 
     def text(self, index: int, event: Text, totals: Totals) -> bytes:
@@ -95,9 +94,8 @@ class CompletionForm:
         """The fields of a chunk beside its text."""
         if self._plain:
             return NO_LOGPROBS
-        top = self._shown.logprobs
-        shown = (
-            logprobs.of_completion(entries, top, before) if entries and top is not None else None
-        )
+        top, shown = self._shown.logprobs, None
+        if entries and top is not None:
+            shown = logprobs.of_completion(entries, top, before)
         ids = f',"token_ids":{dumps(token_ids)}' if self._shown.token_ids else ""
         return f'"logprobs":{dumps(shown)}{ids}'

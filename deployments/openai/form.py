@@ -56,6 +56,11 @@ class Shown:
             fields["prompt_token_ids"] = event.token_ids
         return fields
 
+    def written_of_prompt(self, event: Started) -> str:
+        """The same as JSON, with a comma before each field."""
+        fields = self.of_prompt(event).items()
+        return "".join(f",{dumps(name)}:{dumps(value)}" for name, value in fields)
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
