@@ -1,4 +1,4 @@
-"""What the deployments of a graph are called: `deployments` of a Serve configuration names them."""
+"""What the deployments of a graph are called, as ``deployments`` of a configuration names them."""
 
 from __future__ import annotations
 

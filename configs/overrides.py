@@ -26,7 +26,7 @@ OWN = (
 
 
 def with_address(config: ServeConfig, host: str | None, port: int | None) -> ServeConfig:
-    """`config` listening on `host` and `port`; None keeps its own."""
+    """``config`` listening on ``host`` and ``port``; None keeps its own."""
     changed = copy.deepcopy(config)
     options = changed.setdefault("http_options", {})
     given = {"host": host, "port": port}
@@ -35,7 +35,7 @@ def with_address(config: ServeConfig, host: str | None, port: int | None) -> Ser
 
 
 def with_model(config: ServeConfig, source: str) -> ServeConfig:
-    """`config` serving `source` in place of its first model, under a name made from it."""
+    """``config`` serving ``source`` in place of its first model, under a name made from it."""
     changed = copy.deepcopy(config)
     application = changed["applications"][0]
     model = application["args"]["models"][0]
@@ -54,7 +54,7 @@ def with_model(config: ServeConfig, source: str) -> ServeConfig:
 
 
 def with_task(config: ServeConfig, name: str, task: str) -> ServeConfig:
-    """`config` in which the model of this name has this task."""
+    """``config`` in which the model of this name has this task."""
     changed = copy.deepcopy(config)
     application = changed["applications"][0]
     for model in application["args"]["models"]:

@@ -200,7 +200,7 @@ class ModelSettings(Settings):
 
 
 class AppSettings(Settings):
-    """The arguments of `deployments.app:build`."""
+    """The arguments of ``deployments.app:build``."""
 
     models: Annotated[list[ModelSettings], Field(min_length=1)] = Field(
         description="the models that clients may name, below"

@@ -1,4 +1,4 @@
-"""What `serve_config.yaml` serves."""
+"""What ``serve_config.yaml`` serves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FILE = Path(__file__).resolve().parents[1] / "serve_config.yaml"
 
 
 def arguments() -> dict[str, Any]:
-    """The `args` of its application."""
+    """The ``args`` of its application."""
     found: dict[str, Any] = yaml.safe_load(FILE.read_text())["applications"][0]["args"]
     return found
 

@@ -1,4 +1,4 @@
-"""The settings as Markdown tables, from their own descriptions: `python -m configs.table`."""
+"""The settings as Markdown tables, from their own descriptions: ``python -m configs.table``."""
 
 from collections.abc import Iterator
 from types import NoneType, UnionType

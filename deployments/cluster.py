@@ -78,27 +78,33 @@ OWN_PORTS = range(20_000, 30_000)  # below those that a system hands out, to Ray
 
 
 def on_one_machine(folder: Path, host: str) -> dict[str, str]:
-    """All that the processes of one server are told that listens at `host`."""
+    """All that the processes of one server are told that listens at ``host``."""
     own = front(host) | beside_others(folder) | within_limits() | sockets()
     return CLUSTER_ENVIRONMENT | own
 
 
 def beside_others(folder: Path) -> dict[str, str]:
-    """Ports and files that no other server on this machine uses. Sockets will be below `folder`
-    by names of up to 80 characters, and the system takes 107 in all."""
+    """Ports and files that no other server on this machine uses.
+
+    Sockets will be below ``folder`` by names of up to 80 characters; the system takes 107 in all.
+    """
     files = {name: str(folder / file) for name, file in FILES.items()}
     return files | dict(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True))
 
 
 def front(host: str) -> dict[str, str]:
-    """Serve's Python proxy where HAProxy would not find the replicas of its node: they listen at
-    `host`, and it asks for them at 127.0.0.1."""
+    """Serve's Python proxy where HAProxy would not find the replicas of its node.
+
+    They listen at ``host``, and it asks for them at 127.0.0.1.
+    """
     return {} if host in HAPROXY_HOSTS else {"RAY_SERVE_ENABLE_HA_PROXY": "0"}
 
 
 def within_limits() -> dict[str, str]:
-    """As many connections as the limit of open files leaves room for: HAProxy takes two files and
-    a half for each, and does not start with less."""
+    """As many connections as the limit of open files leaves room for.
+
+    HAProxy takes two files and a half for each, and does not start with less.
+    """
     _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
         return {}
@@ -106,8 +112,10 @@ def within_limits() -> dict[str, str]:
 
 
 def sockets() -> dict[str, str]:
-    """Another folder for Ray's sockets where that of temporary files leaves no room for them: they
-    lie below it by names of up to 68 characters, and the system takes 107 in all."""
+    """Another folder for Ray's sockets where that of temporary files leaves no room for them.
+
+    They lie below it by names of up to 68 characters, and the system takes 107 in all.
+    """
     folder = os.environ.get("TMPDIR", "")
     return {"RAY_TMPDIR": "/tmp"} if len(folder.encode()) > 107 - 68 else {}
 

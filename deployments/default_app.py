@@ -1,4 +1,4 @@
-"""The application of `serve_config.yaml` as an object, which is what `serve build` takes."""
+"""The application of ``serve_config.yaml`` as an object, which is what ``serve build`` takes."""
 
 from configs.settings import AppSettings
 from configs.shipped import arguments

@@ -15,9 +15,12 @@ Details = Mapping[str, Any]  # as Serve's REST API tells them
 
 
 async def finish() -> None:
-    """Every Ingress refuses what is new from now on. Returns when running answers are whole, or
-    have taken an Ingress's `graceful_shutdown_timeout_s`; those of an application that was never
-    ready are not waited for."""
+    """Every Ingress refuses what is new from now on.
+
+    Returns when running answers are whole, or have taken an Ingress's
+    ``graceful_shutdown_timeout_s``; those of an application that was never ready are not waited
+    for.
+    """
     client = _get_global_client(raise_if_no_controller_running=False)
     if client is None:
         return

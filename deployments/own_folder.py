@@ -1,7 +1,7 @@
 """A server's own folder below /tmp, and the end of those that killed servers left there.
 
-A file in it is locked as long as a process lives that has it open: the command, and the `serve run`
-that inherits it, which still lets running answers finish when the command was killed.
+A file in it is locked as long as a process lives that has it open: the command, and the
+``serve run`` that inherits it, which still lets running answers finish when the command was killed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LOCK = "in-use.lock"
 
 @dataclass(frozen=True, slots=True)
 class OwnFolder:
-    """A folder that nobody else removes while a process has the file descriptor `lock` open."""
+    """A folder that nobody else removes while a process has the file descriptor ``lock`` open."""
 
     path: Path
     lock: int
@@ -30,7 +30,7 @@ class OwnFolder:
 
 @contextmanager
 def own_folder(place: Path = PLACE) -> Iterator[OwnFolder]:
-    """A new folder in `place`, which goes at the end; those of dead servers go first."""
+    """A new folder in ``place``, which goes at the end; those of dead servers go first."""
     for lock in place.glob(f"{PREFIX}*/{LOCK}"):
         with suppress(OSError):  # in use, or gone by now
             _remove_unused(lock)
@@ -43,7 +43,7 @@ def own_folder(place: Path = PLACE) -> Iterator[OwnFolder]:
 
 
 def _remove_unused(lock: Path) -> None:
-    """Removes the folder of `lock` if it is this user's. Raises `OSError` if it is in use."""
+    """Removes the folder of ``lock`` if it is this user's. Raises ``OSError`` if it is in use."""
     folder = lock.parent
     if folder.is_symlink() or folder.stat().st_uid != os.getuid():
         return

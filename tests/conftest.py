@@ -36,7 +36,7 @@ def minilm() -> str:
 
 @pytest.fixture(scope="session")
 def default_server() -> Iterator[Server]:
-    """`serve_config.yaml` as `make serve` runs it: the default model through the whole graph."""
+    """``serve_config.yaml`` as ``make serve`` runs it: the default model, the whole graph."""
     with serving(ROOT / "serve_config.yaml") as server:
         yield server
 

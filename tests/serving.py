@@ -1,4 +1,4 @@
-"""A real `serve run` for a test: its own Ray, a free port, and nothing left behind."""
+"""A real ``serve run`` for a test: its own Ray, a free port, and nothing left behind."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ START_S, STOP_S = 300, 60
 
 @dataclass(frozen=True)
 class Server:
-    """A server of ours. `url` has no path; the OpenAI API is below `/v1`."""
+    """A server of ours. ``url`` has no path; the OpenAI API is below ``/v1``."""
 
     port: int
     process: subprocess.Popen[bytes]
@@ -55,7 +55,7 @@ class Server:
 
 @contextmanager
 def serving(config: Path, *arguments: str, folder: Path = ROOT) -> Iterator[Server]:
-    """Serves `config`, from `folder`, while the block runs. Fails if it does not start or stop."""
+    """Serves ``config`` from ``folder`` while the block runs; fails if it does not start or end."""
     with starting(config, *arguments, folder=folder) as server:
         _wait_until_ready(server)
         yield server

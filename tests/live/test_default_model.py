@@ -1,4 +1,4 @@
-"""The official client against `serve run` on the real default model."""
+"""The official client against ``serve run`` on the real default model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The official client against `serve run` with a chat model and an embedding model in one app."""
+"""The official client against ``serve run`` with a chat model and an embedding model in one app."""
 
 from __future__ import annotations
 

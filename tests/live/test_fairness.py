@@ -1,4 +1,4 @@
-"""Two keys at `serve run` on the real default model, with the official client."""
+"""Two keys at ``serve run`` on the real default model, with the official client."""
 
 from __future__ import annotations
 

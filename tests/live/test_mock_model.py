@@ -1,4 +1,4 @@
-"""The official client against `serve run` on the scripted model."""
+"""The official client against ``serve run`` on the scripted model."""
 
 from __future__ import annotations
 

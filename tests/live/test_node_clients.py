@@ -1,4 +1,4 @@
-"""The official Node clients of OpenAI and Anthropic against `serve run`: `node/clients.test.mjs`.
+"""OpenAI's and Anthropic's own Node clients against ``serve run``: ``node/clients.test.mjs``.
 
 Skipped without Node 20 or newer, and where the network has no packages to install; that packages
 are not those of the lock is a failure.

@@ -1,4 +1,4 @@
-"""Prompts that begin alike, against `serve run` with two replicas of one model."""
+"""Prompts that begin alike, against ``serve run`` with two replicas of one model."""
 
 from __future__ import annotations
 

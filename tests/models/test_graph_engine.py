@@ -1,5 +1,4 @@
-"""The whole engine over recorded decode steps: a pool that is too small, prefixes that are shared,
-steps launched ahead."""
+"""The whole engine over recorded decode steps: small pools, shared prefixes, steps ahead."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""A tiny random model through the whole engine: its answers equal full recomputation, whatever
-arrives when, is preempted or goes away meanwhile."""
+"""A tiny random model through the whole engine: its answers equal full recomputation.
+
+Whatever arrives when, is preempted or goes away meanwhile.
+"""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def write_gguf(path: Path) -> None:
 
 
 def write_wheel(folder: Path, *, version: str = "1.0") -> tuple[Path, str]:
-    """A wheel `tiny-llm` in `folder`: its path and its sha256."""
+    """A wheel ``tiny-llm`` in ``folder``: its path and its sha256."""
     gguf = folder / "tiny.gguf"
     write_gguf(gguf)
     sha256 = pack(folder, {"tiny_llm/tiny.gguf": gguf.read_bytes()}, version=version)
@@ -38,7 +38,7 @@ def write_wheel(folder: Path, *, version: str = "1.0") -> tuple[Path, str]:
 
 
 def pack(folder: Path, files: dict[str, bytes], *, version: str = "1.0") -> str:
-    """A wheel `tiny-llm` of these files in `folder`: its sha256."""
+    """A wheel ``tiny-llm`` of these files in ``folder``: its sha256."""
     info = f"tiny_llm-{version}.dist-info"
     wheel = folder / f"tiny_llm-{version}-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:

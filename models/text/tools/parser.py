@@ -1,5 +1,6 @@
-"""Parts the calls in an answer's text from its content. No text is lost: what is no call of the
-request's functions is content.
+"""Parts the calls in an answer's text from its content.
+
+No text is lost: what is no call of the request's functions is content.
 
 The text decides, never how it is cut into pieces.
 """
