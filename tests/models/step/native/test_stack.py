@@ -2,22 +2,16 @@ from __future__ import annotations
 
 import os
 import platform
-import sys
-import time
 from collections import abc
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from transformers import PreTrainedModel
 
-from models.step.attention import PAGED
-from models.step.native.blueprint import norm_weight, read_blueprint
-from models.step.native.build import NoNative
 from models.step.native.forward import NativeForward
 from models.step.native.stack import KV_FORMATS
-from models.step.probe import Probe, ProbeSpan, record
+from models.step.probe import Probe, ProbeSpan
 from tests.models.step.native.stacking import (
     BLOCK,
     FITTING,
@@ -28,7 +22,6 @@ from tests.models.step.native.stacking import (
 )
 from tests.models.step.tiny import VOCAB, tiny
 
-GIB = 2**30
 KNOWN: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", {}),
     "llama with biases": ("llama", {"attention_bias": True, "mlp_bias": True}),
@@ -168,32 +161,10 @@ def test_what_a_block_held_before_does_not_matter(length: int, kv_dtype: torch.d
     assert torch.equal(torch.cat(grown), expected)
 
 
-def test_a_norms_weight_is_not_rounded_with_what_it_is_stored_beside() -> None:
-    """Gemma's norms multiply by 1 + weight, which bfloat16 may not hold."""
-    norm = tiny("gemma", **FITTING, dtype=torch.bfloat16).model.norm
-    norm.weight.data.uniform_(0.01, 0.02)
-    torch.testing.assert_close(norm_weight(norm, 64, norm.eps), 1 + norm.weight.data.float())
-
-
 def test_a_head_may_have_a_bias() -> None:
     model = tiny("llama", **FITTING)
     model.lm_head.bias = torch.nn.Parameter(torch.randn(VOCAB))
     assert Probe(model).disagreement(forward_of(model), BLOCK) == ""
-
-
-@pytest.mark.parametrize(
-    ("part", "shape"), [("v_proj", (16, 64)), ("o_proj", (64, 32)), ("q_proj", (128, 64))]
-)
-def test_layers_of_other_shapes_are_refused(part: str, shape: tuple[int, int]) -> None:
-    """Before anything is read of them."""
-    model = tiny("llama", **FITTING)
-    model.set_attn_implementation(PAGED)
-    options = record(model).options
-    outputs, inputs = shape
-    for layer in model.model.layers:
-        setattr(layer.self_attn, part, torch.nn.Linear(inputs, outputs, bias=False))
-    with pytest.raises(NoNative, match="other shapes"):
-        read_blueprint(model, options)
 
 
 def test_memory_that_is_not_there_is_an_error() -> None:
@@ -237,29 +208,6 @@ def test_ids_beyond_the_vocabulary_are_an_error() -> None:
             logits_of(forward, (0, [5, id], (0,)))
 
 
-@pytest.mark.parametrize(
-    ("model_type", "changes", "reason"),
-    [
-        ("gpt2", {}, "no stack"),
-        ("olmo2", {}, "other parts"),
-        ("gemma2", {}, "caps"),
-        ("llama", {"hidden_act": "relu"}, "activation is relu"),
-        ("llama", {"head_dim": 8}, "heads of 8"),
-        ("llama", {"intermediate_size": 72}, "layers of 72"),
-    ],
-)
-def test_other_models_are_refused(model_type: str, changes: dict[str, Any], reason: str) -> None:
-    model = tiny(model_type, **{**FITTING, **changes})
-    with pytest.raises(NoNative, match=reason):
-        stack_of(model)
-
-
-def test_what_only_looks_like_a_known_stack_is_found_out() -> None:
-    """Granite has the same parts, and multiplies between them."""
-    model = tiny("granite", **FITTING, residual_multiplier=0.5, attention_multiplier=0.3)
-    assert "differ" in Probe(model).disagreement(forward_of(model), BLOCK)
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="names processors of this kind")
 @pytest.mark.parametrize("processor", ["x86-64", "haswell"])
@@ -286,36 +234,3 @@ def test_any_number_of_threads_gives_the_same_bits(threads: int) -> None:
     chunk = (0, prompt(40), (1, 7, 3))
     expected = logits_of(forward_of(model), chunk)
     assert torch.equal(logits_of(forward_of(model, threads=threads), chunk), expected)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="memory is taken ahead on Linux only")
-def test_memory_of_the_pool_is_taken_two_gibibytes_ahead_of_its_use() -> None:
-    model = tiny("llama", **FITTING)
-    stack = stack_of(model)
-    block_bytes = BLOCK * 2 * 2 * FITTING["head_dim"] * 2 * 4  # layers, heads; keys and values
-    before = resident()
-    stack.allocate(3 * GIB // block_bytes)
-    try:
-        wait_for_resident(before + 2 * GIB)
-        half = GIB // 2 // block_bytes
-        logits_of(NativeForward(stack, BLOCK), (0, prompt(5), (half,)))
-        wait_for_resident(before + 2 * GIB + GIB // 2)
-    finally:
-        stack.allocate(0)
-
-
-def resident() -> int:
-    """Bytes of this process that are in memory."""
-    pages = Path("/proc/self/statm").read_text().split()[1]
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")
-
-
-def wait_for_resident(wanted: int) -> None:
-    """And no more than that, even a while later."""
-    end = time.monotonic() + 60
-    while resident() < wanted - GIB // 16:
-        assert time.monotonic() < end, f"{resident()} bytes in memory, not {wanted}"
-        time.sleep(0.05)
-    time.sleep(0.5)
-    assert resident() < wanted + GIB // 16

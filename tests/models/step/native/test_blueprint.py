@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from models.step.attention import PAGED
+from models.step.native.blueprint import norm_weight, read_blueprint
+from models.step.native.build import NoNative
+from models.step.probe import Probe, record
+from tests.models.step.native.stacking import (
+    BLOCK,
+    FITTING,
+    forward_of,
+    stack_of,
+)
+from tests.models.step.tiny import tiny
+
+
+def test_a_norms_weight_is_not_rounded_with_what_it_is_stored_beside() -> None:
+    """Gemma's norms multiply by 1 + weight, which bfloat16 may not hold."""
+    norm = tiny("gemma", **FITTING, dtype=torch.bfloat16).model.norm
+    norm.weight.data.uniform_(0.01, 0.02)
+    torch.testing.assert_close(norm_weight(norm, 64, norm.eps), 1 + norm.weight.data.float())
+
+
+@pytest.mark.parametrize(
+    ("part", "shape"), [("v_proj", (16, 64)), ("o_proj", (64, 32)), ("q_proj", (128, 64))]
+)
+def test_layers_of_other_shapes_are_refused(part: str, shape: tuple[int, int]) -> None:
+    """Before anything is read of them."""
+    model = tiny("llama", **FITTING)
+    model.set_attn_implementation(PAGED)
+    options = record(model).options
+    outputs, inputs = shape
+    for layer in model.model.layers:
+        setattr(layer.self_attn, part, torch.nn.Linear(inputs, outputs, bias=False))
+    with pytest.raises(NoNative, match="other shapes"):
+        read_blueprint(model, options)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "changes", "reason"),
+    [
+        ("gpt2", {}, "no stack"),
+        ("olmo2", {}, "other parts"),
+        ("gemma2", {}, "caps"),
+        ("llama", {"hidden_act": "relu"}, "activation is relu"),
+        ("llama", {"head_dim": 8}, "heads of 8"),
+        ("llama", {"intermediate_size": 72}, "layers of 72"),
+    ],
+)
+def test_other_models_are_refused(model_type: str, changes: dict[str, Any], reason: str) -> None:
+    model = tiny(model_type, **{**FITTING, **changes})
+    with pytest.raises(NoNative, match=reason):
+        stack_of(model)
+
+
+def test_what_only_looks_like_a_known_stack_is_found_out() -> None:
+    """Granite has the same parts, and multiplies between them."""
+    model = tiny("granite", **FITTING, residual_multiplier=0.5, attention_multiplier=0.3)
+    assert "differ" in Probe(model).disagreement(forward_of(model), BLOCK)
