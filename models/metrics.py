@@ -43,7 +43,6 @@ from models.metric_table import (
 Sample = tuple[str, tuple[tuple[str, str], ...], float]
 """A Prometheus sample as it crosses a hop: its name, its labels, its value."""
 
-
 BURST = 256  # values that are told together: one by one they cost several times as much
 
 

@@ -28,8 +28,6 @@ _ERRORS = (
     TypeError,
     ValueError,
 )
-
-
 CUT = "\ue000cut\ue001"  # of private characters: marks where a continued message ends
 
 

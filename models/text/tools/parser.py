@@ -1,8 +1,7 @@
 """Parts the calls in an answer's text from its content.
 
-No text is lost: what is no call of the request's functions is content.
-
-The text decides, never how it is cut into pieces.
+No text is lost: what is no call of the request's functions is content. The text decides, never how
+it is cut into pieces.
 """
 
 from __future__ import annotations
