@@ -14,6 +14,7 @@ from models.step.attention import PAGED, Recorder
 from models.step.cached import CachedModel, bytes_per_sequence, cached_objection
 from models.step.capture import CudaCapture
 from models.step.compiled import CompiledLayers
+from models.step.exact import can_be_exact, in_float32
 from models.step.limits import context_limit, paged_objection
 from models.step.model import Capacity, StepModel
 from models.step.paged import Forward, PagedModel
@@ -54,7 +55,7 @@ def assemble(
         if isinstance(way, str):
             failures.append(way)
             continue
-        objection = _probed(probe, way)
+        objection = _probed(model, probe, way)
         if not objection:
             # Only now: rounding would hide from the probe what is wrong.
             known["weights"] = way.settle()
@@ -81,11 +82,11 @@ def _recorded(model: PreTrainedModel, limit: int) -> tuple[Recorder | None, str]
     return (None, objection) if objection else (seen, "")
 
 
-def _probed(probe: Probe, way: Way) -> str:
+def _probed(model: PreTrainedModel, probe: Probe, way: Way) -> str:
     """Why this way cannot serve the model; empty if it can. Leaves no pool behind."""
     blocks = blocks_needed(way.block_size)
     try:
-        objection = probe.disagreement(way.try_out(blocks), way.block_size)
+        objection = _compared(model, probe, way, blocks)
         if not objection and (rounded := way.try_rounded(blocks)) is not None:
             objection = probe.disagreement(rounded, way.block_size, MOST_ROUNDED)
         return objection
@@ -93,6 +94,18 @@ def _probed(probe: Probe, way: Way) -> str:
         return f"{type(error).__name__}: {error}"
     finally:
         way.close()
+
+
+def _compared(model: PreTrainedModel, probe: Probe, way: Way, blocks: int) -> str:
+    """Where it differs by no more than rounding might do, the same weights decide in float32."""
+    forward = way.try_out(blocks)
+    objection = probe.disagreement(forward, way.block_size)
+    if not objection or way.name == "native" or not can_be_exact(model):
+        return objection
+    if probe.disagreement(forward, way.block_size, MOST_ROUNDED):
+        return objection
+    with in_float32(model):
+        return Probe(model).disagreement(way.try_out(blocks), way.block_size)
 
 
 def _paged(

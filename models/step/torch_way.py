@@ -36,7 +36,9 @@ class TorchWay:
         self.kv_dtypes = tuple(dict.fromkeys(layer.dtype for layer in self._layers))
 
     def try_out(self, blocks: int) -> PagedForward:
-        cache.allocate(self._seen.layers, blocks, self.block_size, self._model.device)
+        exact = torch.float32 if self._model.dtype == torch.float32 else None
+        layers = [layer.stored_as(exact) for layer in self._seen.layers]
+        cache.allocate(layers, blocks, self.block_size, self._model.device)
         return self._forward()
 
     def close(self) -> None:

@@ -131,6 +131,14 @@ def test_half_precision_passes_the_probe() -> None:
     assert _paged(served(tiny("llama").bfloat16()))
 
 
+def test_experts_that_rounding_changes_are_compared_in_float32() -> None:
+    experts = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+    model = tiny("qwen3_moe", **experts, num_hidden_layers=6, initializer_range=1.0)
+    assert _paged(served(model.bfloat16()))
+    assert model.dtype == torch.bfloat16
+    assert not _paged(served(tiny("minimax", **HYBRID).bfloat16()))
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_blocks_in_half_precision_take_half_the_room(dtype: str) -> None:
     model = tiny("llama")
