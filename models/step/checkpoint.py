@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, PreTrainedModel
@@ -15,12 +16,23 @@ def load_checkpoint(
 ) -> PreTrainedModel:
     """The model that ``auto`` finds in ``folder``, not to be trained; never from a network.
 
-    Raises ValueError for an encoder-decoder and for what ``auto`` does not know.
+    Raises ValueError for an encoder-decoder, for what ``auto`` does not know, and if weights are
+    missing, which would be random.
     """
     config = AutoConfig.from_pretrained(folder, local_files_only=True)
     if config.is_encoder_decoder:
         raise ValueError(f"{config.model_type} is an encoder-decoder, which is not supported")
-    model = auto.from_pretrained(folder, config=config, dtype=dtype, local_files_only=True)
+    loaded: Any = auto.from_pretrained(
+        folder, config=config, dtype=dtype, local_files_only=True, output_loading_info=True
+    )
+    model, found = loaded
     assert isinstance(model, PreTrainedModel)
+    # A pooler, which nothing here reads, is often left out.
+    missing = sorted(name for name in found["missing_keys"] if "pooler" not in name.split("."))
+    if missing:
+        raise ValueError(
+            f"{folder} lacks weights of {type(model).__name__}: {', '.join(missing[:3])}"
+            + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+        )
     model.to(device).eval()  # type: ignore[arg-type]
     return model

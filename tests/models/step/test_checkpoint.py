@@ -23,6 +23,24 @@ def test_the_weights_are_the_folders_in_the_wished_precision(auto: Auto, tmp_pat
 
 
 @AUTOS
+def test_weights_that_are_missing_are_named(auto: Auto, tmp_path: Path) -> None:
+    model = tiny("llama")
+    weights = {name: w for name, w in model.state_dict().items() if "q_proj" not in name}
+    model.save_pretrained(tmp_path, state_dict=weights)
+    with pytest.raises(ValueError, match=r"lacks weights of Llama.*layers\.0\.self_attn\.q_proj"):
+        load_checkpoint(auto, tmp_path, CPU, torch.float32)
+
+
+def test_a_pooler_may_be_missing(tmp_path: Path) -> None:
+    model = tiny("bert")
+    model.save_pretrained(tmp_path)
+    assert (
+        "pooler.dense.weight"
+        in load_checkpoint(AutoModel, tmp_path, CPU, torch.float32).state_dict()
+    )
+
+
+@AUTOS
 def test_an_encoder_decoder_is_refused(auto: Auto, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "t5", "is_encoder_decoder": true}')
     with pytest.raises(ValueError, match="t5 is an encoder-decoder"):
