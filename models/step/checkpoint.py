@@ -6,7 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, PreTrainedModel
+from transformers import (
+    CONFIG_MAPPING,
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 
 Auto = type[AutoModel] | type[AutoModelForCausalLM]
 
@@ -16,9 +23,10 @@ def load_checkpoint(
 ) -> PreTrainedModel:
     """The model that ``auto`` finds in ``folder``, not to be trained; never from a network.
 
-    Raises ValueError for an encoder-decoder, for what ``auto`` does not know, and if weights are
-    missing, which would be random.
+    Raises ValueError for code that comes with the weights, for an encoder-decoder, for what
+    ``auto`` does not know, and if weights are missing, which would be random.
     """
+    _require_known(folder)
     config = AutoConfig.from_pretrained(folder, local_files_only=True)
     if config.is_encoder_decoder:
         raise ValueError(f"{config.model_type} is an encoder-decoder, which is not supported")
@@ -36,3 +44,14 @@ def load_checkpoint(
         )
     model.to(device).eval()  # type: ignore[arg-type]
     return model
+
+
+def _require_known(folder: Path) -> None:
+    """transformers would ask at the terminal whether to run what comes with the weights."""
+    config, _ = PreTrainedConfig.get_config_dict(folder, local_files_only=True)
+    kind = config.get("model_type")
+    if "auto_map" in config and kind not in CONFIG_MAPPING:
+        raise ValueError(
+            f"{folder} brings code of its own for {kind}, which is not run: transformers itself"
+            " must know the architecture"
+        )

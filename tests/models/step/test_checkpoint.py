@@ -23,6 +23,14 @@ def test_the_weights_are_the_folders_in_the_wished_precision(auto: Auto, tmp_pat
 
 
 @AUTOS
+def test_code_that_comes_with_weights_is_not_run(auto: Auto, tmp_path: Path) -> None:
+    config = '{"model_type": "own", "auto_map": {"AutoConfig": "own.Config"}}'
+    (tmp_path / "config.json").write_text(config)
+    with pytest.raises(ValueError, match="brings code of its own for own, which is not run"):
+        load_checkpoint(auto, tmp_path, CPU, torch.float32)
+
+
+@AUTOS
 def test_weights_that_are_missing_are_named(auto: Auto, tmp_path: Path) -> None:
     model = tiny("llama")
     weights = {name: w for name, w in model.state_dict().items() if "q_proj" not in name}
