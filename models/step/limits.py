@@ -7,6 +7,7 @@ from typing import Any
 
 from transformers import PreTrainedConfig
 
+LIMITS = ("max_position_embeddings", "max_target_positions", "max_seq_len")
 UNSTATED = 4096  # tokens, for a model that names no limit of its own
 
 
@@ -44,8 +45,9 @@ def paged_objection(
 
 
 def _made_for(config: PreTrainedConfig) -> int | None:
-    limit = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None)
-    return limit if isinstance(limit, int) and limit > 0 else None
+    text = config.get_text_config(decoder=True)
+    named = (getattr(text, name, None) for name in LIMITS)
+    return next((limit for limit in named if isinstance(limit, int) and limit > 0), None)
 
 
 def _missing_windows(text: PreTrainedConfig, windows: abc.Sequence[int | None]) -> bool:

@@ -17,6 +17,8 @@ def config(model_type: str, **values: Any) -> PreTrainedConfig:
 def test_the_limit_is_what_the_model_was_made_for() -> None:
     assert context_limit(config("llama", max_position_embeddings=512), None) == (512, "")
     assert context_limit(config("gpt2", n_positions=256), None) == (256, "")
+    assert context_limit(config("mpt", max_seq_len=128), None) == (128, "")
+    assert context_limit(config("whisper", max_target_positions=64), None) == (64, "")
 
 
 def test_a_wish_lowers_it_but_cannot_raise_it() -> None:
