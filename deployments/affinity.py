@@ -17,7 +17,7 @@ from models.tokens import TokenRequest
 CHUNK = 64  # tokens by which beginnings grow
 CHARACTERS = 4  # that are worth a token, where there are none yet
 WORTH = 8  # a beginning is worth a way of its own if it is one part of so many of the prompt
-BUSIER = 1.5  # times a replica's share of all requests, and it is too busy
+BUSIER = 1.25  # times a replica's share of all requests, and it is too busy
 KNOWN = 1 << 16  # beginnings
 
 Request = TokenRequest | GenerateRequest

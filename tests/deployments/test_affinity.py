@@ -92,12 +92,12 @@ def test_ends_are_forgotten_before_beginnings() -> None:
     [
         ({"a": 0, "b": 0}, "ab"),
         ({"a": 1, "b": 0}, "ab"),
-        ({"a": 2, "b": 0}, "ab"),
-        ({"a": 3, "b": 0}, "b"),
-        ({"a": 6, "b": 4}, "ab"),
+        ({"a": 2, "b": 0}, "b"),
+        ({"a": 3, "b": 2}, "ab"),
         ({"a": 8, "b": 4}, "ab"),
-        ({"a": 12, "b": 3}, "b"),
-        ({"a": 4, "b": 0, "c": 0, "d": 0}, "bcd"),
+        ({"a": 9, "b": 4}, "b"),
+        ({"a": 4, "b": 2, "c": 2, "d": 2}, "bcd"),
+        ({"a": 3, "b": 2, "c": 2, "d": 2}, "abcd"),
     ],
 )
 def test_a_replica_with_much_more_than_its_share_is_too_busy(
