@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
 
 import openai
 import pytest
@@ -14,39 +16,41 @@ from tests.serving import Server, serving
 pytestmark = pytest.mark.slow
 
 GROUPS, ASKED = 8, 4
+OWN = "tests.graph.own_models"
 SHARED = 256  # bytes, which are the tokens of this model
-CONFIG = {
-    "applications": [
-        {
-            "name": "stepserve",
-            "import_path": "deployments.app:build",
-            "args": {
-                "models": [
-                    {
-                        "name": "recall",
-                        "factory": "tests.graph.own_models:recall",
-                        "factory_args": {"seconds": 0.01},
-                    }
-                ]
-            },
-            "deployments": [
-                {"name": "Ingress", "num_replicas": 1, "ray_actor_options": {"num_cpus": 0.1}},
-                {
-                    "name": "Model-recall",
-                    "num_replicas": 2,
-                    "ray_actor_options": {"num_cpus": 0.1},
-                },
-            ],
-        }
+
+
+def config(lives: Path) -> dict[str, Any]:
+    models = [
+        {"name": "recall", "factory": f"{OWN}:recall", "factory_args": {"seconds": 0.01}},
+        {"name": "fragile", "factory": f"{OWN}:fragile", "factory_args": {"life": str(lives)}},
     ]
-}
+    small = {"ray_actor_options": {"num_cpus": 0.1}}
+    deployments = [
+        {"name": "Ingress", **small},
+        {"name": "Model-recall", "num_replicas": 2, **small},
+        {"name": "Model-fragile", "num_replicas": 2, **small},
+    ]
+    application = {
+        "name": "stepserve",
+        "import_path": "deployments.app:build",
+        "args": {"models": models},
+        "deployments": deployments,
+    }
+    return {"applications": [application]}
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    config = tmp_path_factory.mktemp("routing") / "config.yaml"
-    config.write_text(yaml.safe_dump(CONFIG))
-    with serving(config) as running:
+def lives(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its files are replicas that will die on an "A"."""
+    return tmp_path_factory.mktemp("lives")
+
+
+@pytest.fixture(scope="module")
+def server(lives: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    file = tmp_path_factory.mktemp("routing") / "config.yaml"
+    file.write_text(yaml.safe_dump(config(lives)))
+    with serving(file) as running:
         yield running
 
 
@@ -58,10 +62,13 @@ async def client(server: Server) -> AsyncIterator[openai.AsyncOpenAI]:
         yield client
 
 
-async def met(client: openai.AsyncOpenAI, name: str, own: object, tokens: int = 4) -> bool:
+async def met(
+    client: openai.AsyncOpenAI, name: str, own: object, tokens: int = 1, model: str = "recall"
+) -> bool:
     """Whether what prompts of this name share was found in the cache of the one who served it."""
+    prompt = f"{name:-<{SHARED}}{own}"
     answer = await client.completions.create(
-        model="recall", prompt=f"{name:-<{SHARED}}{own}", max_tokens=tokens, temperature=0
+        model=model, prompt=prompt, max_tokens=tokens, temperature=0, seed=1
     )
     assert answer.usage is not None
     assert answer.usage.prompt_tokens_details is not None
@@ -81,3 +88,13 @@ async def test_a_hot_beginning_is_soon_on_both_replicas(client: openai.AsyncOpen
     found = await asyncio.gather(*(met(client, "hot", own, 100) for own in range(12)))
     assert not all(found)
     assert all(await asyncio.gather(*(met(client, "hot", own, 100) for own in range(100, 112))))
+
+
+async def test_where_a_replica_is_lost_the_other_is_asked(
+    client: openai.AsyncOpenAI, lives: Path
+) -> None:
+    assert not await met(client, "lost", "first", model="fragile")
+    (life := lives / "one").touch()
+    assert not await met(client, "lost", "A", model="fragile")
+    assert not life.exists()
+    assert await met(client, "lost", "again", model="fragile")
