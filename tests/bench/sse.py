@@ -20,8 +20,8 @@ DONE = b"data: [DONE]"
 class Stream:
     """One request's course; times are seconds of one clock.
 
-    `arrivals` has a time for each event with text. `tokens` and `prompt_tokens` are the server's
-    own usage, or None where it tells none.
+    `arrivals` has a time for each event with text. `tokens`, `prompt_tokens` and
+    `cached_tokens` of the latter are the server's own usage, or None where it tells none.
     """
 
     sent: float = 0.0
@@ -30,6 +30,7 @@ class Stream:
     tokens: int | None = None
     prompt_tokens: int | None = None
     error: str = ""
+    cached_tokens: int | None = None
 
     @property
     def over(self) -> bool:
@@ -70,6 +71,8 @@ class Response:
             usage = _usage_of(self._usage)
             self._stream.tokens = usage.get("completion_tokens")
             self._stream.prompt_tokens = usage.get("prompt_tokens")
+            details = usage.get("prompt_tokens_details") or {}
+            self._stream.cached_tokens = details.get("cached_tokens")
 
     def _begin(self, head: bytes) -> None:
         self._head = None

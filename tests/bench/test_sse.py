@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,7 @@ from tests.bench.sse import Response, Stream
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
-def event(text: str, usage: dict[str, int] | None = None) -> bytes:
+def event(text: str, usage: dict[str, Any] | None = None) -> bytes:
     data = {"choices": [{"index": 0, "text": text}], "usage": usage}
     return f"data: {json.dumps(data)}\n\n".encode()
 
@@ -22,7 +23,14 @@ ANSWER = [
     event(""),
     event("one"),
     event(' "two'),
-    event("", {"prompt_tokens": 7, "completion_tokens": 3}),
+    event(
+        "",
+        {
+            "prompt_tokens": 7,
+            "completion_tokens": 3,
+            "prompt_tokens_details": {"cached_tokens": 4},
+        },
+    ),
     b"data: [DONE]\n\n",
 ]
 
@@ -44,7 +52,8 @@ def test_events_are_counted_however_they_arrive(at_once: int, line_end: bytes) -
     stream = read(HEAD + chunked(*parts), at_once)
     assert len(stream.arrivals) == 2
     assert stream.arrivals == sorted(stream.arrivals)
-    assert (stream.tokens, stream.prompt_tokens, stream.error) == (3, 7, "")
+    assert (stream.tokens, stream.prompt_tokens, stream.cached_tokens) == (3, 7, 4)
+    assert stream.error == ""
     assert stream.over
 
 
