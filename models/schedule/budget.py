@@ -14,8 +14,8 @@ STRETCH = 1.125  # of what fits, for a prompt that is done by it
 class Budget:
     """What is left of a step, and the chunks that took the rest: first those that decode.
 
-    While somebody is ``decoding`` prompts get the time that is left, else the first of them is not
-    limited by time, and others join it as far as the time allows.
+    While somebody is ``decoding`` prompts get the time that is left, else the first of them gets
+    the time of a long step, and others join it as far as that of an ordinary one allows.
     """
 
     def __init__(self, pace: Pace, tokens: int, *, decoding: bool) -> None:
@@ -46,19 +46,17 @@ class Budget:
 
     def _timely(self, sequence: Sequence) -> int:
         if not self.prompt_tokens:
-            if not self._decoding:
-                return self._tokens
-            return max(self._fitting(sequence), LEAST_TOKENS)
-        fitting = self._fitting(sequence)
+            seconds = self._pace.target(self._load.rows) if self._decoding else self._pace.alone
+            return max(self._fitting(sequence, seconds), LEAST_TOKENS)
+        fitting = self._fitting(sequence, self._pace.target(self._load.rows))
         enough = fitting >= min(LEAST_TOKENS, sequence.length - sequence.computed)
         return fitting if enough else 0
 
-    def _fitting(self, sequence: Sequence) -> int:
-        """What fits into the time that is left, or the whole rest if it nearly does."""
+    def _fitting(self, sequence: Sequence, seconds: float) -> int:
+        """What fits into the time that is left of them, or the whole rest if it nearly does."""
         time = self._pace.time
         if not time.known:
             return FIRST_TOKENS - self.prompt_tokens
-        left = self._pace.target(self._load.rows) - time.predict(self._load)
-        fitting = time.fitting(left, sequence.computed)
+        fitting = time.fitting(seconds - time.predict(self._load), sequence.computed)
         rest = sequence.length - sequence.computed
         return rest if rest <= STRETCH * fitting else fitting

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from models.schedule.pace import LEAST_TOKENS, Pace
+from models.schedule.pace import ALONE_SECONDS, ALONE_TIMES, FIRST_TOKENS, LEAST_TOKENS, Pace
 from models.schedule.step_time import Load
 from tests.models.schedule.simulated import Simulated
 
@@ -63,13 +63,30 @@ def test_by_default_steps_follow_the_machine() -> None:
     assert statistics.median(mixed(fast)) < 0.06
 
 
-def test_nobody_decodes_one_step_reads_a_lone_prompt() -> None:
+def test_where_nobody_decodes_one_step_reads_a_lone_prompt() -> None:
     machine = Simulated(step_s=0.05)
     for _ in range(3):
         lone = machine.arrive(1000)
         machine.run()
-    assert [load.tokens for load, _ in machine.steps] == [1000] * 3
+    assert [load.tokens for load, _ in machine.steps] == [
+        FIRST_TOKENS,
+        1000 - FIRST_TOKENS,
+        1000,
+        1000,
+    ]
     assert machine.first[lone] == machine.now
+
+
+@pytest.mark.parametrize("step", [0.1, 1.0])
+def test_where_tokens_take_long_no_step_does(step: float) -> None:
+    """Who comes meanwhile waits for its end, and so does the check that all goes on."""
+    machine = Simulated(step=step, token=0.02)
+    for _ in range(2):
+        machine.arrive(1000)
+        machine.run()
+    took = [seconds for _, seconds in machine.steps[8:-1]]
+    assert max(took) < 1.3 * max(ALONE_SECONDS, ALONE_TIMES * step)
+    assert len(machine.steps) < 45
 
 
 def test_of_several_prompts_the_first_does_not_wait_for_all() -> None:
