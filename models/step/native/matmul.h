@@ -13,6 +13,7 @@
 
 constexpr int kPanel = 2 * kLanes;
 constexpr int kAhead = 4096;  // bytes of weights that are asked for before they are needed
+constexpr int kLine = 64;     // bytes of memory that come together
 constexpr int kGroup = 64;  // inputs that share a scale in 8 bit
 #if defined(__AVX512F__)
 constexpr int kTile = 12;     // rows of x whose sums fit the registers
@@ -100,10 +101,17 @@ inline Ints dot4(Ints sum, Ints unsigned_bytes, int32_t signed_bytes) {
 #endif
 }
 
-// With many rows a core is too busy to ask for weights early enough by itself.
-inline void prefetch(const void* weights) {
-  __builtin_prefetch(static_cast<const char*>(weights) + kAhead, 0, 2);
-}
+// Weights that are asked for before they are needed, at each 128 bytes that a tile multiplies: a
+// core that is busy with many rows does not do so early enough by itself.
+struct Ahead {
+  const char* next;
+  int step;
+  void ask() {
+    __builtin_prefetch(next, 0, 2);
+    __builtin_prefetch(next + kLine, 0, 2);
+    next += step;
+  }
+};
 
 template <int M>
 struct Sums {
@@ -123,7 +131,8 @@ inline void add_products(Sums<M>& sums, const float* x, size_t stride, Floats lo
 // A function of its own, never inlined: what is done with the sums also wants registers, and would
 // push some of the sums out of them in the middle of the loop.
 template <int M>
-[[gnu::noinline]] Sums<M> multiply(const Matrix& w, int panel, const Rows& x, int row) {
+[[gnu::noinline]] Sums<M> multiply(const Matrix& w, int panel, const Rows& x, int row,
+                                  Ahead ahead) {
   const int k = w.k;
   const size_t stride = x.stride;
   const float* a = x.values + static_cast<size_t>(row) * stride;
@@ -131,16 +140,14 @@ template <int M>
   if (w.format == Format::kFloat32) {
     const float* p = w.weights.as<float>() + static_cast<size_t>(panel) * k * kPanel;
     for (int i = 0; i < k; ++i, p += kPanel) {
-      prefetch(p);
-      prefetch(p + kLanes);
+      ahead.ask();
       add_products(sums, a + i, stride, load<Floats>(p), load<Floats>(p + kLanes));
     }
   } else {
     const int pairs = w.pairs();
     const uint32_t* p = w.weights.as<uint32_t>() + static_cast<size_t>(panel) * pairs * kPanel;
     for (int i = 0; i < pairs; ++i, p += kPanel) {
-      prefetch(p);
-      prefetch(p + kLanes);
+      ahead.ask();
       const Ints both[] = {load<Ints>(p), load<Ints>(p + kLanes)};
 #pragma GCC unroll 2
       for (int second = 0; second < 2; ++second)
@@ -152,15 +159,15 @@ template <int M>
 }
 
 template <int M>
-[[gnu::noinline]] Sums<M> multiply_pairs(const Matrix& w, int panel, const Rows& x, int row) {
+[[gnu::noinline]] Sums<M> multiply_pairs(const Matrix& w, int panel, const Rows& x, int row,
+                                  Ahead ahead) {
   const int pairs = w.pairs();
   const size_t stride = x.stride;
   const uint16_t* a = x.halves + static_cast<size_t>(row) * stride;
   const uint32_t* p = w.weights.as<uint32_t>() + static_cast<size_t>(panel) * pairs * kPanel;
   Sums<M> sums{};
   for (int i = 0; i < pairs; ++i, p += kPanel) {
-    prefetch(p);
-    prefetch(p + kLanes);
+    ahead.ask();
     const Ints low = load<Ints>(p), high = load<Ints>(p + kLanes);
 #pragma GCC unroll 12
     for (int m = 0; m < M; ++m) {
@@ -173,7 +180,8 @@ template <int M>
 }
 
 template <int M>
-[[gnu::noinline]] Sums<M> multiply_bytes(const Matrix& w, int panel, const Rows& x, int row) {
+[[gnu::noinline]] Sums<M> multiply_bytes(const Matrix& w, int panel, const Rows& x, int row,
+                                  Ahead ahead) {
   const int groups = w.groups(), stride = groups * kGroup;
   const uint8_t* p = w.weights.as<uint8_t>() + static_cast<size_t>(panel) * stride * kPanel;
   const float* scales = w.scales.as<float>() + static_cast<size_t>(panel) * groups * kPanel;
@@ -185,8 +193,7 @@ template <int M>
     for (int m = 0; m < M; ++m) parts[m][0] = parts[m][1] = ints(x.offsets[(row + m) * groups + g]);
 #pragma GCC unroll 4
     for (int i = 0; i < kGroup; i += 4, p += 4 * kPanel) {
-      prefetch(p);
-      prefetch(p + 4 * kLanes);
+      ahead.ask();
       const Ints low = load<Ints>(p), high = load<Ints>(p + 4 * kLanes);
 #pragma GCC unroll 12
       for (int m = 0; m < M; ++m) {
@@ -207,11 +214,11 @@ template <int M>
 }
 
 template <Format F, int M, class Write>
-void tile(const Matrix& w, int panel, const Rows& x, int row, const Write& write) {
+void tile(const Matrix& w, int panel, const Rows& x, int row, Ahead ahead, const Write& write) {
   const Sums<M> sums = [&] {
-    if constexpr (F == Format::kInt8) return multiply_bytes<M>(w, panel, x, row);
-    else if constexpr (F == Format::kBFloat16) return multiply_pairs<M>(w, panel, x, row);
-    else return multiply<M>(w, panel, x, row);
+    if constexpr (F == Format::kInt8) return multiply_bytes<M>(w, panel, x, row, ahead);
+    else if constexpr (F == Format::kBFloat16) return multiply_pairs<M>(w, panel, x, row, ahead);
+    else return multiply<M>(w, panel, x, row, ahead);
   }();
   const Floats low = load<Floats>(w.bias.as<float>() + panel * kPanel);
   const Floats high = load<Floats>(w.bias.as<float>() + panel * kPanel + kLanes);
@@ -219,10 +226,25 @@ void tile(const Matrix& w, int panel, const Rows& x, int row, const Write& write
 }
 
 template <Format F, int M, class Write>
-void tiles(const Matrix& w, int panel, const Rows& x, int row, int count, const Write& write) {
+void last_tile(const Matrix& w, int panel, const Rows& x, int row, int count, Ahead ahead,
+               const Write& write) {
   if constexpr (M > 0) {
-    for (; count >= M; count -= M, row += M) tile<F, M>(w, panel, x, row, write);
-    if (count) tiles<F, M - 1>(w, panel, x, row, count, write);
+    if (count == M) return tile<F, M>(w, panel, x, row, ahead, write);
+    last_tile<F, M - 1>(w, panel, x, row, count, ahead, write);
+  }
+}
+
+// One tile asks for what it soon needs itself, several share in asking for the next panel: so
+// memory is read all the while, not only by the first of them.
+template <Format F, int M, class Write>
+void tiles(const Matrix& w, int panel, const Rows& x, int row, int count, const Write& write) {
+  const int passes = (count + M - 1) / M;
+  const size_t size = w.bytes() / w.panels();
+  const char* next = w.weights.as<char>() + panel * size + (passes == 1 ? kAhead : size);
+  for (int pass = 0; count > 0; count -= M, row += M, ++pass) {
+    const Ahead ahead{next + size / passes * pass, 2 * kLine / passes};
+    if (count >= M) tile<F, M>(w, panel, x, row, ahead, write);
+    else last_tile<F, M - 1>(w, panel, x, row, count, ahead, write);
   }
 }
 
