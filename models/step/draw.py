@@ -15,6 +15,7 @@ from torch import Tensor
 STRIP = 128  # the whole vocabulary is summed in strips, so that only one is searched in order
 SHORT = 16  # the strips in which the likeliest are looked for
 TIERS = (256, 4096)  # likeliest tokens looked at before a row's whole vocabulary is sorted
+NARROW = 256  # a top_k that is no larger needs no row sorted whole, on any device
 NO_TOP_K = 2**31 - 1
 
 
@@ -28,6 +29,13 @@ class Filters:
 
     def rows(self, index: Tensor) -> Filters:
         return Filters(self.top_k[index], self.top_p[index], self.min_p[index])
+
+
+def draw_from(logits: Tensor) -> Tensor:
+    """Tokens [rows] by the filters that take most memory, from [rows, vocabulary] float32."""
+    half = torch.full((len(logits), 1), 0.5, device=logits.device, dtype=torch.float64)
+    filters = Filters(torch.full_like(half, NO_TOP_K, dtype=torch.int64), half, half.float())
+    return draw_filtered((logits / half.float()).softmax(-1), half, filters)
 
 
 def draw(probabilities: Tensor, uniforms: Tensor) -> Tensor:
@@ -44,15 +52,17 @@ def draw(probabilities: Tensor, uniforms: Tensor) -> Tensor:
     return (strip * STRIP + place).squeeze(1)
 
 
-def draw_filtered(probabilities: Tensor, uniforms: Tensor, filters: Filters) -> Tensor:
+def draw_filtered(
+    probabilities: Tensor, uniforms: Tensor, filters: Filters, *, narrow: bool = False
+) -> Tensor:
     """Like ``draw``, from each row's likeliest tokens that its filters let through.
 
     min_p and top_k cut first; top_p keeps the least set of what is left whose share reaches it.
     On a CPU a row is sorted only as far as its own cut needs; elsewhere asking how far that is
-    would wait for the device, so rows are sorted whole.
+    would wait for the device, so rows are sorted whole. ``narrow``: no top_k is above ``NARROW``.
     """
     if probabilities.device.type != "cpu":
-        return _pick(*_ranked(probabilities, probabilities.shape[1]), uniforms, filters)[0]
+        return draw_likeliest(probabilities, uniforms, filters, NARROW if narrow else None)
     tokens = torch.empty(len(probabilities), dtype=torch.int64)
     left = torch.arange(len(probabilities))
     for tier in (*TIERS, probabilities.shape[1]):
@@ -66,6 +76,15 @@ def draw_filtered(probabilities: Tensor, uniforms: Tensor, filters: Filters) -> 
         if not len(left):
             break
     return tokens
+
+
+def draw_likeliest(
+    probabilities: Tensor, uniforms: Tensor, filters: Filters, most: int | None = None
+) -> Tensor:
+    """``draw_filtered`` without waiting, where no filter lets more than ``most`` tokens through."""
+    size = probabilities.shape[1]
+    ranked = _ranked(probabilities, size if most is None else min(most, size))
+    return _pick(*ranked, uniforms, filters)[0]
 
 
 def _ranked(probabilities: Tensor, count: int) -> tuple[Tensor, Tensor]:

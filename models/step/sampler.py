@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from models.schedule.sequence import Chunk
-from models.step.draw import NO_TOP_K, Filters, draw, draw_filtered
+from models.step.draw import NARROW, NO_TOP_K, Filters, draw, draw_filtered
 from models.step.native.rows import GREEDY, RowKernels, RowWish
 from models.step.penalties import Penalties
 from models.step.restrict import restrict
@@ -151,7 +151,8 @@ class Sampler:
         uniforms = self._tensor(numbers, torch.float64)[:, None]
         if kind == "all":
             return draw(probabilities, uniforms)
-        return draw_filtered(probabilities, uniforms, self._filters(chunks))
+        narrow = kind == "narrow"
+        return draw_filtered(probabilities, uniforms, self._filters(chunks), narrow=narrow)
 
     def _filters(self, chunks: abc.Sequence[Chunk]) -> Filters:
         wishes = [chunk.sequence.sampling for chunk in chunks]
@@ -198,4 +199,6 @@ def _kind(chunk: Chunk) -> str:
     wish = chunk.sequence.sampling
     if _is_greedy(chunk):
         return "greedy"
+    if 0 < wish.top_k <= NARROW:
+        return "narrow"
     return "filtered" if wish.top_p < 1 or wish.top_k or wish.min_p else "all"
