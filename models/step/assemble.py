@@ -14,6 +14,7 @@ from models.step.attention import PAGED, Recorder
 from models.step.cached import CachedModel, bytes_per_sequence, cached_objection
 from models.step.capture import CudaCapture
 from models.step.compiled import CompiledLayers
+from models.step.draw import draw_from
 from models.step.exact import can_be_exact, in_float32
 from models.step.limits import context_limit, paged_objection
 from models.step.model import Capacity, StepModel
@@ -156,7 +157,10 @@ def _pool_fact(size: cache.PoolSize, way: Way, block_bytes: int) -> str:
 
 @torch.inference_mode()
 def _activations(model: PreTrainedModel, way: Way, wishes: Wishes, limit: int) -> int:
-    """Bytes of a CUDA device that the largest step takes: the last tokens of a longest prompt."""
+    """Bytes of a CUDA device that the largest step takes.
+
+    That is the last tokens of a longest prompt, all scored, or a token sampled in every slot.
+    """
     if model.device.type != "cuda" or wishes.kv_cache_gib is not None:
         return 0
     count = min(wishes.step_tokens, limit)
@@ -168,9 +172,10 @@ def _activations(model: PreTrainedModel, way: Way, wishes: Wishes, limit: int) -
     layout = forward.layout([ProbeSpan(limit - count, count, blocks)])
     ids = torch.zeros(count, dtype=torch.int64, device=model.device)
     forward(layout, ids, layout.indices([*range(count)])).float().softmax(-1)
-    peak = torch.cuda.max_memory_allocated(model.device)
     way.close()
-    return peak - before
+    vocab_size = model.config.get_text_config(decoder=True).vocab_size
+    draw_from(torch.zeros(wishes.slots, vocab_size, device=model.device))
+    return torch.cuda.max_memory_allocated(model.device) - before
 
 
 @torch.inference_mode()
