@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from llguidance import LLMatcher
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
+from models.closing import closed
 from models.errors import Invalid
 from models.request import Grammar
 
@@ -49,9 +51,9 @@ def _translate(grammar: Grammar) -> str:
         case "json_object":
             return _schema({"type": "object"})
         case "json_schema":
-            return _schema(json.loads(source))
+            return _schema(closed(json.loads(source)))
         case "regex":
-            return LLMatcher.grammar_from_regex(source)
+            return LLMatcher.grammar_from_regex(_with_plain_digits(source))
         case "choice":
             return LLMatcher.grammar_from_lark(_choice(json.loads(source)))
         case "lark":
@@ -66,6 +68,11 @@ def _schema(schema: Any) -> str:
     if not isinstance(schema, dict):
         raise ValueError("a schema must be an object")
     return LLMatcher.grammar_from_json_schema(schema, overrides=JSON_OPTIONS)  # type: ignore[arg-type]
+
+
+def _with_plain_digits(regex: str) -> str:
+    r"""With ``\d`` for the ten that a JSON schema's pattern means, not for those of all scripts."""
+    return re.sub(r"\\(.)", lambda at: "[0-9]" if at[1] == "d" else at[0], regex, flags=re.DOTALL)
 
 
 def _choice(choices: Any) -> str:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from models.closing import COMBINATORS, NAMING, closed
 from models.request import GenerateRequest, Grammar
 from models.text.reasoning import ReasoningFormat
 from models.text.tools.calls import Functions
@@ -15,7 +16,7 @@ MOST_CALLS = 16  # of one answer that must call
 JSON_KINDS = ("json_object", "json_schema")
 # Fixed white space: a small model may write it for ever.
 WHITE_SPACE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-COMBINATORS = ("$ref", "allOf", "anyOf", "oneOf", "not", "if", "patternProperties")
+ANY_OBJECT = {"type": "object"}
 
 SpecialId = Callable[[str], int | None]  # the id of a special token of this text
 
@@ -86,33 +87,19 @@ def _call_rules(
     for i, name in enumerate(names):
         head = f'{form.before}{{"name": {json.dumps(name)}, "{form.key}": '
         yield f"call_{i}: {_text(head)} arguments_{i} {_text('}' + form.after)}"
-        yield f"arguments_{i}: {_json(closed({'type': 'object', **functions[name]}))}"
+        yield f"arguments_{i}: {_json(_arguments(functions[name]))}"
 
 
-def closed(schema: Any) -> Any:
-    """The same, but for objects without the properties that it does not name.
-
-    They would validate, but a small model goes on inventing them. Left alone where other parts of
-    the schema may name more.
-    """
-    if not isinstance(schema, Mapping):
-        return schema
-    properties = schema.get("properties")
-    result = dict(schema)
-    if isinstance(properties, Mapping):
-        result["properties"] = {key: closed(one) for key, one in properties.items()}
-    if "items" in schema:
-        result["items"] = closed(schema["items"])
-    is_object = schema.get("type") == "object" and not any(key in schema for key in COMBINATORS)
-    if is_object and set(schema.get("required", ())) <= set(properties or ()):
-        result.setdefault("additionalProperties", False)
-    return result
+def _arguments(schema: Mapping[str, Any]) -> Any:
+    """A function that tells of no parameters takes none."""
+    told = schema.keys() & (NAMING | COMBINATORS)
+    return closed({**ANY_OBJECT, **({} if told else {"properties": {}}), **schema})
 
 
 def _schema(answer: Grammar) -> Any:
     """None for what is no JSON, which is for the compiler to tell."""
     try:
-        return json.loads(answer.source) if answer.kind == "json_schema" else {"type": "object"}
+        return closed(json.loads(answer.source)) if answer.kind == "json_schema" else ANY_OBJECT
     except (ValueError, RecursionError):
         return None
 

@@ -61,7 +61,10 @@ def takes(matcher: Matcher, text: str) -> bool:
         ("json_object", "", ["{}", '{"a": [1, null]}', '{\n  "a": "é\\n"\n}'], ["[]", "1", '"a"']),
         ("json_schema", {"type": "integer", "minimum": 3, "maximum": 12}, ["3", "12"], ["2", "13"]),
         ("json_schema", True, ["1", "[]", '"a"'], ["x"]),
-        ("regex", r"[a-c]{2}\d", ["ab1"], ["a1", "abc"]),
+        ("json_schema", {"properties": {"a": {}}}, ['{"a": 1}', "{}", "1"], ['{"b": 1}']),
+        ("json_schema", {"pattern": r"^\d$"}, ['"1"'], ['"٣"']),
+        ("regex", r"[a-c]{2}\d", ["ab1"], ["a1", "abc", "ab٣"]),
+        ("regex", r"[\d_]\\d", [r"1\d", r"_\d"], ["11", r"٣\d"]),
         ("regex", "^(yes|no)$", ["yes", "no"], ["^yes", "maybe"]),
         (
             "choice",
