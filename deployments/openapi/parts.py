@@ -46,6 +46,7 @@ _DEFINITION = {
 }
 _CHAT_TOOL = tagged("function", function=shape(["name"], **_DEFINITION))
 _RESPONSE_TOOL = shape(["type", "name"], type={"const": "function"}, **_DEFINITION)
+_SPACE = tagged("namespace", name=STRING, tools=listed(_RESPONSE_TOOL))
 _ANTHROPIC_TOOL = shape(
     ["name", "input_schema"],
     name=NAME,
@@ -61,7 +62,7 @@ CHAT_TOOLS: dict[str, Schema] = {
     "tool_choice": or_null(either(_MODE, _NAMED, _ALLOWED)),
 }
 RESPONSE_TOOLS: dict[str, Schema] = {
-    "tools": or_null(listed(_RESPONSE_TOOL, maxItems=tools.MAX_TOOLS)),
+    "tools": or_null(listed(either(_RESPONSE_TOOL, _SPACE), maxItems=tools.MAX_TOOLS)),
     "tool_choice": or_null(either(_MODE, tagged("function", name=STRING), _ALLOWED)),
 }
 _ANTHROPIC_CHOICE = either(

@@ -14,6 +14,7 @@ from deployments.openai.checks import (
     string_of,
 )
 from deployments.openai.errors import invalid, not_one_of, spell
+from deployments.responses.namespaces import joined_name
 
 Item = dict[str, Any]
 
@@ -67,7 +68,8 @@ class _Messages:
                 self._fresh("reasoning_content", "content", "tool_calls")
                 self._answer["reasoning_content"] = _thoughts(item)
             case "function_call":
-                function = {"name": item["name"], "arguments": item["arguments"]}
+                name = joined_name(item.get("namespace"), item["name"])
+                function = {"name": name, "arguments": item["arguments"]}
                 call = {"id": item["call_id"], "type": "function", "function": function}
                 self._answer.setdefault("tool_calls", []).append(call)
             case "function_call_output":
@@ -154,7 +156,10 @@ def text_part(text: str, output: bool, logprobs: Sequence[Item] = ()) -> Item:
 
 
 def _call(value: Item, at: Location) -> Item:
-    return {key: string_of(value, key, at) for key in ("call_id", "name", "arguments")}
+    keys = ["call_id", "name", "arguments"]
+    if value.get("namespace") is not None:
+        keys.append("namespace")
+    return {key: string_of(value, key, at) for key in keys}
 
 
 def _output(value: Item, at: Location) -> Item:

@@ -82,12 +82,14 @@ class Thought:
 
 
 class Call:
-    """A call of a function, by its first event."""
+    """A call of a function, by its first event; ``spaces`` are of functions in namespaces."""
 
-    def __init__(self, id: str, call: ToolCall) -> None:
-        self._name = call.name
+    def __init__(self, id: str, call: ToolCall, spaces: Mapping[str, tuple[str, str]]) -> None:
+        space, name = spaces.get(call.name or "", (None, call.name))
         self.item: Item = {"id": id, "type": "function_call", "call_id": call.id}
-        self.item |= {"name": call.name, "arguments": ""}
+        self.item |= {"name": name, "arguments": ""}
+        if space is not None:
+            self.item["namespace"] = space
         self._pieces: list[str] = []
 
     def opening(self) -> list[Said]:
@@ -100,7 +102,8 @@ class Call:
     def closing(self) -> list[Said]:
         arguments = "".join(self._pieces)
         self.item["arguments"] = arguments
-        return [("function_call_arguments.done", {"name": self._name, "arguments": arguments})]
+        told = {"name": self.item["name"], "arguments": arguments}
+        return [("function_call_arguments.done", told)]
 
 
 def _thought(text: str) -> Mapping[str, Any]:

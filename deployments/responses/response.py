@@ -11,6 +11,7 @@ from deployments.openai.errors import ApiError, engine_error
 from deployments.openai.logprobs import of_response
 from deployments.openai.sse import Told
 from deployments.responses.items import Item
+from deployments.responses.namespaces import is_namespace, split_names
 from deployments.responses.output import Call, Growing, Message, Thought
 from deployments.responses.request import ResponseCall
 from models.errors import EngineError
@@ -38,6 +39,7 @@ class ResponseTranscript:
         self._unique = unique
         self._body = made.body
         self._reasoning = made.reasoning
+        self._spaces = split_names(made.body.tools)
         self._created = int(time.time())
         self._numbers = itertools.count()
         self._output: list[Item] = []
@@ -79,7 +81,8 @@ class ResponseTranscript:
         return [] if isinstance(self._open, kind) else self._begin(kind(self._id(prefix)))
 
     def _call(self, call: ToolCall) -> list[Told]:
-        opened = [] if call.id is None else self._begin(Call(self._id("fc_"), call))
+        begins = call.id is not None
+        opened = self._begin(Call(self._id("fc_"), call, self._spaces)) if begins else []
         return [*opened, self._more(call.arguments)] if call.arguments else opened
 
     def _begin(self, growing: Growing) -> list[Told]:
@@ -159,7 +162,7 @@ class ResponseTranscript:
             "temperature": 1.0 if body.temperature is None else body.temperature,
             "text": {"format": {"type": "text"}, **text},
             "tool_choice": "auto" if body.tool_choice is None else body.tool_choice,
-            "tools": [{"strict": None, "parameters": None, **tool} for tool in body.tools or ()],
+            "tools": [_shown(tool) for tool in body.tools or ()],
             "top_logprobs": body.top_logprobs or 0,
             "top_p": 1.0 if body.top_p is None else body.top_p,
             "truncation": body.truncation or "disabled",
@@ -178,3 +181,8 @@ class ResponseTranscript:
             "total_tokens": usage.prompt_tokens + usage.completion_tokens,
         }
         return {"usage": counts}
+
+
+def _shown(tool: Item) -> Item:
+    """A tool as an answer tells of it."""
+    return tool if is_namespace(tool) else {"strict": None, "parameters": None, **tool}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from deployments.openai.checks import require_array, require_object
 from deployments.openai.errors import ApiError, invalid
 from deployments.openai.tools import Offer, check_other_fields, parse_offer
+from deployments.responses.namespaces import flattened
 
 FUNCTION = ("name", "description", "parameters", "strict")
 SPELLED = ((".allowed_tools", ""), (".function", ""))  # neither is around the fields here
@@ -16,17 +18,25 @@ SPELLED = ((".allowed_tools", ""), (".function", ""))  # neither is around the f
 def parse_tools(tools: Any, choice: Any, parallel: bool | None) -> Offer:
     """Raises ``ApiError``."""
     listed = [] if tools is None else require_array(tools, "tools")
-    given = [_tool(tool, f"tools[{i}]") for i, tool in enumerate(listed)]
+    placed = list(flattened(listed))
+    given = [_tool(tool, at) for tool, at in placed]
     try:
         return parse_offer(given, _choice(choice), parallel)
     except ApiError as error:
-        raise error.respelled(*SPELLED) from None
+        raise error.respelled(*_places(error, [at for _, at in placed]), *SPELLED) from None
+
+
+def _places(error: ApiError, places: Sequence[str]) -> list[tuple[str, str]]:
+    """How the tool that is blamed is spelled where it was counted, and where it stands."""
+    blamed = re.match(r"tools\[(\d+)\]", error.param or "")
+    return [] if blamed is None else [(blamed[0], places[int(blamed[1])])]
 
 
 def _tool(tool: Any, at: str) -> dict[str, Any]:
     require_object(tool, at)
     if tool.get("type") != "function":
-        message = f"Tools of this type are not supported: '{at}.type'. Only 'function' ones are."
+        message = f"Tools of type '{tool.get('type')}' are not supported: '{at}.type'. "
+        message += "Only 'function' and 'namespace' ones are."
         raise invalid(message, f"{at}.type", "unsupported_value")
     check_other_fields(tool, ("type", *FUNCTION), at)
     nested: dict[str, Any] = _nested(tool, FUNCTION)

@@ -9,7 +9,7 @@ import pytest
 
 from deployments.openai.errors import ApiError
 from deployments.responses.tools import parse_tools
-from models.events import Finished, FinishReason, Usage
+from models.events import Finished, FinishReason, Started, ToolCall, Usage
 from models.request import ChatPrompt, Grammar, ToolChoice
 from tests.deployments.calling import calling
 from tests.deployments.responses.asking import answer, ask, told
@@ -121,6 +121,48 @@ async def test_what_reaches_the_engine() -> None:
     }
     assert request.tool_choice == ToolChoice("required", "add", parallel=False)
     assert request.grammar == Grammar("json_schema", "{}", "text.format")
+
+
+def space(name: str, *names: str) -> dict[str, Any]:
+    tools = [{**ADD, "name": one} for one in names]
+    return {"type": "namespace", "name": name, "description": f"For {name}.", "tools": tools}
+
+
+async def test_functions_in_namespaces() -> None:
+    first, second = ToolCall(0, "call_1", "sums__add", "{}"), ToolCall(1, "call_2", "add")
+    engine = Reciting("mock", Started(3, 0), first, second, END)
+    app, tools = make_app(engine), [space("sums", "add", "take"), ADD]
+    response = await answer(app, tools=tools)
+    called = [(item.get("namespace"), item["name"]) for item in response["output"]]
+    assert called == [("sums", "add"), (None, "add")]
+    assert response["tools"] == tools
+    await answer(app, tools=tools, input=[{**response["output"][0], "status": None}])
+    prompt = engine.requests[-1].prompt
+    assert isinstance(prompt, ChatPrompt)
+    functions = {tool["function"]["name"]: tool["function"] for tool in prompt.tools}
+    assert list(functions) == ["sums__add", "sums__take", "add"]
+    assert functions["sums__add"]["description"] == "For sums.\nAdds."
+    assert functions["sums__take"]["description"] == "Adds."
+    assert prompt.messages[0]["tool_calls"][0]["function"]["name"] == "sums__add"
+
+
+@pytest.mark.parametrize(
+    ("tools", "param"),
+    [
+        ([space("a"), {**ADD, "name": "?"}], "tools[1].name"),
+        ([ADD, space("a", "b", "?")], "tools[1].tools[1].name"),
+        ([{**space("a"), "name": None}], "tools[0].name"),
+        ([{**space("a"), "tools": None}], "tools[0].tools"),
+        ([{**space("a"), "tools": [{"type": "custom", "name": "x"}]}], "tools[0].tools[0].type"),
+        ([{**space("a"), "strict": True}], "tools[0].strict"),
+        ([{**space("a"), "tools": [space("b", "c")]}], "tools[0].tools[0].type"),
+        ([space("a", "b"), {**ADD, "name": "a__b"}], "tools[1].name"),
+    ],
+)
+def test_mistakes_in_them_name_their_place(tools: list[Any], param: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        parse_tools(tools, None, None)
+    assert caught.value.param == param
 
 
 def test_the_official_client_reads_them() -> None:
