@@ -61,6 +61,7 @@ class StreamOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     include_obfuscation: bool | None = None  # of no use here: nothing is padded
+    include_usage: Literal[True] | None = None  # the last event has it anyway
 
 
 class ReasoningOptions(BaseModel):

@@ -240,6 +240,10 @@ async def test_the_items_of_an_input_in_pages() -> None:
         ({"metadata": {"a": 1}}, "metadata.a"),
         ({"metadata": {str(i): "x" for i in range(17)}}, "metadata"),
         ({"stream_options": {"include_obfuscation": False}}, "stream_options"),
+        (
+            {"stream": True, "stream_options": {"include_usage": False}},
+            "stream_options.include_usage",
+        ),
         ({"previous_response_id": "resp_x"}, "previous_response_id"),
         ({"n": 2}, "n"),
     ],
@@ -255,6 +259,8 @@ async def test_what_changes_nothing_is_accepted() -> None:
     more: dict[str, Any] = {"reasoning": {"summary": "detailed"}, "client_metadata": {"a": "b"}}
     more |= {"include": included, "text": {"format": {"type": "text"}}, "max_tool_calls": 3}
     assert (await ask(mock(), **harmless, **more)).status_code == 200
+    streamed = {"stream": True, "stream_options": {"include_usage": True}}
+    assert (await ask(mock(), **streamed)).status_code == 200
 
 
 @pytest.mark.parametrize(
