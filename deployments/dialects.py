@@ -1,7 +1,8 @@
-"""Which dialect's errors a path answers."""
+"""Which dialect a request is answered in."""
 
 from __future__ import annotations
 
+from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Scope
 
@@ -10,12 +11,19 @@ from deployments.openai.errors import ApiError
 from deployments.openai.sse import error_event
 
 ANTHROPIC_PATH = "/v1/messages"
+SHARED_PATH = "/v1/models"
 
 
 def is_anthropic(scope: Scope) -> bool:
-    """Whether Anthropic's clients ask there."""
+    """Whether Anthropic's clients ask there: where others do too, they say so."""
     path: str = scope["path"].removeprefix(scope.get("root_path", ""))
-    return path == ANTHROPIC_PATH or path.startswith(ANTHROPIC_PATH + "/")
+    if _at(path, SHARED_PATH):
+        return "anthropic-version" in Headers(scope=scope)
+    return _at(path, ANTHROPIC_PATH)
+
+
+def _at(path: str, prefix: str) -> bool:
+    return path == prefix or path.startswith(prefix + "/")
 
 
 def error_response(scope: Scope, error: ApiError, request_id: str) -> Response:

@@ -13,7 +13,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from configs.settings import AppSettings
+from deployments.anthropic.catalog import model_info, model_page
 from deployments.anthropic_routes import Messages, MessageTokens
+from deployments.dialects import is_anthropic
 from deployments.door import Door
 from deployments.embeddings import Embeddings
 from deployments.engines import Served, names_of, task_of
@@ -111,24 +113,31 @@ def token_routes(guard: Guard, tokens: Tokenization) -> list[Route]:
 
 
 class Models:
-    """The catalog's two routes."""
+    """The catalog's two routes, in two dialects."""
 
     def __init__(self, engines: Engines) -> None:
         self._engines = engines
         self._created = int(time.time())
 
     async def list(self, request: Request) -> Response:
+        if is_anthropic(request.scope):
+            listed = (self._info(name) for name in self._engines)
+            return JSONResponse(model_page(listed, request.query_params))
         return JSONResponse(model_list(self._entry(name) for name in self._engines))
 
     async def retrieve(self, request: Request) -> Response:
         name = request.path_params["id"]
         if name not in self._engines:
             raise model_not_found(name)
-        return JSONResponse(self._entry(name))
+        told = self._info if is_anthropic(request.scope) else self._entry
+        return JSONResponse(told(name))
 
     def _entry(self, name: str) -> dict[str, object]:
         engine = self._engines[name]
         return model_entry(name, self._created, engine.max_context, task_of(engine))
+
+    def _info(self, name: str) -> dict[str, object]:
+        return model_info(name, self._created, self._engines[name].max_context)
 
 
 class OpenApi:

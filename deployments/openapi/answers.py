@@ -10,6 +10,7 @@ from deployments.openapi.schema import (
     STRING,
     Schema,
     constant,
+    either,
     fields,
     having,
     listed,
@@ -61,15 +62,36 @@ ANSWERS: dict[str, Schema] = {
         choices=listed(having(text=STRING, **CHOICE)),
         **HEADING,
     ),
-    "Model": fields(
-        id=STRING,
-        object=constant("model"),
-        created=COUNT,
-        owned_by=STRING,
-        max_model_len=or_null(COUNT),
-        task=one_of("generate", "embed"),
+    "Model": either(  # the second to who sends `anthropic-version`, here and below
+        fields(
+            id=STRING,
+            object=constant("model"),
+            created=COUNT,
+            owned_by=STRING,
+            max_model_len=or_null(COUNT),
+            task=one_of("generate", "embed"),
+        ),
+        ref("ModelInfo"),
     ),
-    "ModelList": fields(object=constant("list"), data=listed(ref("Model"))),
+    "ModelInfo": fields(
+        type=constant("model"),
+        id=STRING,
+        display_name=STRING,
+        created_at=STRING,
+        lifecycle=constant("active"),
+        max_input_tokens=or_null(COUNT),
+        max_tokens=or_null(COUNT),
+    ),
+    "ModelPage": fields(
+        data=listed(ref("ModelInfo")),
+        has_more=FLAG,
+        first_id=or_null(STRING),
+        last_id=or_null(STRING),
+    ),
+    "ModelList": either(
+        fields(object=constant("list"), data=listed(ref("Model"))), ref("ModelPage")
+    ),
+    "ModelsError": either(ref("Error"), ref("MessageError")),
     "Embeddings": fields(
         object=constant("list"),
         data=listed(fields(object=constant("embedding"), index=COUNT, embedding=VECTOR)),

@@ -119,8 +119,22 @@ KEPT = (
     ),
 )
 OTHERS = (
-    Operation("get", "/v1/models", "All models", "ModelList", statuses=(401, 500)),
-    Operation("get", "/v1/models/{id}", "One model", "Model", statuses=(401, 404, 500)),
+    Operation(
+        "get",
+        "/v1/models",
+        "All models",
+        "ModelList",
+        error="ModelsError",
+        statuses=(400, 401, 500),
+    ),
+    Operation(
+        "get",
+        "/v1/models/{id}",
+        "One model",
+        "Model",
+        error="ModelsError",
+        statuses=(401, 404, 500),
+    ),
     Operation("get", "/metrics", "Prometheus metrics", "", statuses=CLOSED),
     Operation("get", "/health", "Whether the server runs", "Health", statuses=()),
     Operation("get", "/ready", "Whether the models do", "Ready", statuses=()),
