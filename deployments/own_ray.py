@@ -46,7 +46,8 @@ def _stop(number: int, frame: object) -> NoReturn:
     from deployments.finishing import finish
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    asyncio.run(finish())
+    # The loop stays open: the end of calls that were given up is still told to it.
+    asyncio.new_event_loop().run_until_complete(finish())
     sys.exit()
 
 

@@ -115,8 +115,7 @@ def test_it_serves_and_stops_cleanly_when_told_to() -> None:
             assert list(lines)[-2] == "data: [DONE]"
         assert server.process.wait(STOP_S) == 0
         assert left_after(server, 10) == []
-        said = server.log().partition("once more to stop at once\n")[2].splitlines()
-        assert [line for line in said if " route=" not in line] == []
+        assert said_at_the_end(server) == []
 
 
 @pytest.mark.slow
@@ -188,6 +187,25 @@ def test_two_servers_run_side_by_side() -> None:
 
 
 @pytest.mark.slow
+def test_answers_that_take_longer_than_its_ingress_may_are_cut(tmp_path: Path) -> None:
+    config = yaml.safe_load(MOCK.read_text())
+    (application,) = config["applications"]
+    application["args"]["models"][0]["factory_args"]["inter_token_s"] = 60
+    ingress = next(one for one in application["deployments"] if one["name"] == "Ingress")
+    ingress["graceful_shutdown_timeout_s"] = 1
+    (tmp_path / "slow.yaml").write_text(yaml.safe_dump(config))
+    with serving(tmp_path / "slow.yaml") as server, httpx.Client(base_url=server.url) as client:
+        body = {"model": "mock", "prompt": "x", "stream": True, "max_tokens": 9}
+        with client.stream("POST", "/v1/completions", json=body) as answer:
+            lines = answer.iter_lines()
+            next(lines)
+            assert server.stop() == 0
+            with pytest.raises(httpx.RemoteProtocolError):
+                list(lines)
+        assert said_at_the_end(server) == []
+
+
+@pytest.mark.slow
 def test_a_second_signal_does_not_wait_for_running_answers(tmp_path: Path) -> None:
     config = yaml.safe_load(MOCK.read_text())
     config["applications"][0]["args"]["models"][0]["factory_args"]["inter_token_s"] = 60
@@ -251,6 +269,12 @@ def test_told_to_stop_while_it_fetches_it_leaves_nothing_half_done(tmp_path: Pat
         process.terminate()
         assert process.wait(20) == 128 + signal.SIGTERM
     assert list(tmp_path.rglob(".fetching-*")) == []
+
+
+def said_at_the_end(server: Server) -> list[str]:
+    """Its log from when it was told to stop, without its requests'."""
+    lines = server.log().partition("once more to stop at once\n")[2].splitlines()
+    return [line for line in lines if " route=" not in line]
 
 
 def is_gcs(pid: int) -> bool:
