@@ -16,7 +16,6 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from configs.shipped import default_model
 from models.source import default_cache
 from tests.bench.client import Endpoint
 from tests.bench.compare import Comparison, Plan
@@ -24,7 +23,7 @@ from tests.bench.plot import can_draw, draw
 from tests.bench.prompts import Prompts
 from tests.bench.results import Results, this_machine
 from tests.bench.scenarios import SCENARIOS
-from tests.bench.servers import SERVERS
+from tests.bench.servers import SERVERS, SOURCE
 from tests.bench.step_batching import LOCK
 from tests.bench.table import report
 
@@ -38,6 +37,7 @@ def main() -> None:
         seed=arguments.seed or (secrets.token_hex(4) if arguments.url else "0"),
         limit_s=arguments.limit,
         folder=arguments.out,
+        source=arguments.source,
     )
     with nullcontext() if arguments.url else FileLock(LOCK):
         found = compare(arguments, plan)
@@ -52,7 +52,7 @@ def main() -> None:
 def compare(arguments: argparse.Namespace, plan: Plan) -> Results:
     comparison = Comparison(
         plan,
-        Prompts.counted_by(arguments.tokenizer),
+        Prompts.counted_by(arguments.tokenizer or arguments.source),
         Results(this_machine()),
         lambda text: print(text, file=sys.stderr, flush=True),
     )
@@ -92,6 +92,7 @@ def parsed() -> argparse.Namespace:
         default=True,
         help="also run our engine alone, for the graph's share (default: yes)",
     )
+    parser.add_argument("--source", default=SOURCE, help="what is served; default: our own default")
     parser.add_argument("--peers", type=Path, default=default_cache() / "peers")
     parser.add_argument("--out", type=Path, default=Path("build/bench"), help="folder of all files")
     parser.add_argument("--limit", type=float, default=300.0, help="seconds a scenario may take")
@@ -100,8 +101,8 @@ def parsed() -> argparse.Namespace:
     )
     parser.add_argument(
         "--tokenizer",
-        default=default_model()["source"],
-        help="the source that prompts are counted with, or `words`; default: our default model's",
+        default="",
+        help="the source that prompts are counted with, or `words`; default: the one served",
     )
     running = parser.add_argument_group("a server that runs already, instead of all others")
     running.add_argument("--url", help="where it is, such as http://127.0.0.1:8000/v1")

@@ -82,8 +82,8 @@ def engine_alone(command: Sequence[str], log: Path, limit_s: float) -> Iterator[
             process.kill()
 
 
-def command_of(engine: Mapping[str, Any]) -> list[str]:
-    """An engine of the default model, with these settings."""
-    model = default_model()
+def command_of(source: str, engine: Mapping[str, Any]) -> list[str]:
+    """An engine of a model's source, with these settings over those of the default model."""
+    model = default_model() | {"source": source}
     model["engine"] |= engine
     return [sys.executable, "-m", "tests.bench.bare", json.dumps(model)]

@@ -20,7 +20,7 @@ from tests.bench.processes import standing_still
 from tests.bench.prompts import Prompts
 from tests.bench.results import Record, Results, Role, Shown, Start
 from tests.bench.scenarios import Scenario, run, warm_up
-from tests.bench.servers import Server
+from tests.bench.servers import SOURCE, Server
 
 T = TypeVar("T")
 Say = Callable[[str], None]
@@ -42,6 +42,7 @@ class Plan:
     limit_s: float
     folder: Path
     rest_s: float = 5.0
+    source: str = SOURCE
 
     @property
     def file(self) -> Path:
@@ -89,7 +90,8 @@ class Comparison:
         self._say(f"round {number}: {server.label}")
         try:
             with ExitStack() as stack:
-                started = stack.enter_context(running(server, peers, self._logs))
+                source = self._plan.source
+                started = stack.enter_context(running(server, peers, self._logs, source))
                 self.results.starts.append(Start(server.name, number, started.start_s))
                 self._say(f"  answers after {started.start_s:.1f} s")
                 time.sleep(self._plan.rest_s)
@@ -109,7 +111,7 @@ class Comparison:
         log = self._logs / f"{server.name}-engine.log"
         try:
             with standing_still(started.mark):
-                command = command_of(server.engine)
+                command = command_of(self._plan.source, server.engine)
                 engine = stack.enter_context(engine_alone(command, log, self._plan.limit_s))
         except Silent as error:
             self._problem(name, str(error))

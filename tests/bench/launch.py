@@ -19,7 +19,7 @@ from pathlib import Path
 from deployments.cluster import free_ports
 from tests.bench.client import Endpoint
 from tests.bench.processes import MARK, cpu_seconds, end_all, marked
-from tests.bench.servers import Place, Server
+from tests.bench.servers import SOURCE, Place, Server
 from tests.serving import HOST, ROOT
 
 START_S, STOP_S, POLL_S = 300.0, 30.0, 0.1
@@ -45,11 +45,11 @@ class Running:
 
 
 @contextmanager
-def running(server: Server, peers: Path, logs: Path) -> Iterator[Running]:
+def running(server: Server, peers: Path, logs: Path, source: str = SOURCE) -> Iterator[Running]:
     """Raises NotStarted. Whatever happens, nothing of it is left behind."""
     mark = uuid.uuid4().hex
     scratch = Path(tempfile.mkdtemp(prefix="bench-", dir="/tmp"))  # short: Ray puts sockets there
-    place = Place(free_ports(1)[0], scratch, peers)
+    place = Place(free_ports(1)[0], scratch, peers, source)
     log = logs / f"{server.name}.log"
     logs.mkdir(parents=True, exist_ok=True)
     began = time.perf_counter()

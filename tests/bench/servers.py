@@ -14,6 +14,7 @@ from configs.shipped import default_model
 from models.source import resolve
 from tests.serving import HOST, ROOT
 
+SOURCE = str(default_model()["source"])
 MODEL = "bench"  # what clients call a peer's model, where the server lets us choose
 OURS = {
     r"ray::ServeReplica:\S*:Ingress": "ingress",
@@ -26,11 +27,20 @@ OURS = {
 
 @dataclass(frozen=True)
 class Place:
-    """Where a server runs this time: its port, a folder of its own, and where the peers are."""
+    """Where a server runs this time: its port, a folder of its own, and where the peers are.
+
+    `source` is of the model that all serve but those who have a file of it among the peers.
+    """
 
     port: int
     scratch: Path
     peers: Path
+    source: str = SOURCE
+
+    @property
+    def folder(self) -> str:
+        """The model's, for who knows no other sources."""
+        return str(resolve(self.source))
 
 
 @dataclass(frozen=True)
@@ -63,11 +73,13 @@ ENDLESS = {"generation_config": '{"eos_token_id": -1, "pad_token_id": 0}'}
 
 
 def ours(name: str, precision: str, **engine: Any) -> Server:
-    """`serve_config.yaml` with other settings of the engine."""
+    """`serve_config.yaml` with another source and other settings of the engine."""
 
     def command(place: Place) -> list[str]:
         config = yaml.safe_load((ROOT / "serve_config.yaml").read_text())
-        config["applications"][0]["args"]["models"][0]["engine"] |= engine
+        model = config["applications"][0]["args"]["models"][0]
+        model["source"] = place.source
+        model["engine"] |= engine
         path = place.scratch / "serve_config.yaml"
         path.write_text(yaml.safe_dump(config, sort_keys=False))
         serve = [sys.executable, "-m", "deployments.serve_command", "--config", str(path)]
@@ -90,7 +102,7 @@ def vllm(name: str, precision: str, **environment: str) -> Server:
     """By itself it leaves one core to its scheduler, which of two is half."""
 
     def command(place: Place) -> list[str]:
-        serve = [str(place.peers / "vllm/bin/vllm"), "serve", _folder(), "--dtype", precision]
+        serve = [str(place.peers / "vllm/bin/vllm"), "serve", place.folder, "--dtype", precision]
         return [*serve, *_listen(place), "--served-model-name", MODEL, "--max-model-len", "2048"]
 
     return Server(
@@ -116,7 +128,7 @@ def llama(name: str, precision: str, file: str) -> Server:
 
 def transformers(name: str, label: str, *flags: str) -> Server:
     def command(place: Place) -> list[str]:
-        serve = [str(place.peers / "transformers/bin/transformers"), "serve", _folder()]
+        serve = [str(place.peers / "transformers/bin/transformers"), "serve", place.folder]
         return [*serve, *_listen(place), "--device", "cpu", "--dtype", "float32", *flags]
 
     return Server(
@@ -131,10 +143,6 @@ def transformers(name: str, label: str, *flags: str) -> Server:
 
 def _listen(place: Place) -> list[str]:
     return ["--host", HOST, "--port", str(place.port)]
-
-
-def _folder() -> str:
-    return str(resolve(str(default_model()["source"])))
 
 
 SERVERS = {
