@@ -13,7 +13,7 @@ constexpr int kFew = 16;    // candidates that are sorted rather than halved
 constexpr int kNear = 128;  // weights around a cut that are looked at one by one
 
 // A number that at least `count` of the values reach, each the largest of its strip.
-inline float reached_by(const std::vector<float>& tops, int count, std::vector<float>& sorted) {
+static float reached_by(const std::vector<float>& tops, int count, std::vector<float>& sorted) {
   if (count > static_cast<int>(tops.size())) return -std::numeric_limits<float>::infinity();
   sorted = tops;
   std::nth_element(sorted.begin(), sorted.begin() + count - 1, sorted.end(), std::greater<>());
@@ -21,7 +21,7 @@ inline float reached_by(const std::vector<float>& tops, int count, std::vector<f
 }
 
 // The values from `least` to `most`.
-inline void collect(const float* values, int count, float least, float most, Desk& desk) {
+static void collect(const float* values, int count, float least, float most, Desk& desk) {
   // Never made smaller: to fill it anew would cost as much as to look through the row.
   if (desk.candidates.size() <= static_cast<size_t>(count)) desk.candidates.resize(count + 1);
   Candidate* out = desk.begin();
@@ -39,7 +39,7 @@ inline void collect(const float* values, int count, float least, float most, Des
   desk.found = out - desk.begin();
 }
 
-inline double mass(const Candidate* from, const Candidate* to) {
+static double mass(const Candidate* from, const Candidate* to) {
   double total = 0;
   for (; from < to; ++from) total += from->weight;
   return total;
@@ -47,7 +47,7 @@ inline double mass(const Candidate* from, const Candidate* to) {
 
 // How many candidates, in falling order, weigh `target` or (`beyond`) more; all, if none do. They
 // come first afterwards, the last of them at their end.
-inline int reaching(Candidate* all, int count, double target, bool beyond) {
+static int reaching(Candidate* all, int count, double target, bool beyond) {
   Candidate *low = all, *high = low + count;
   while (high - low > kFew) {
     Candidate* middle = low + (high - low) / 2;
@@ -79,7 +79,7 @@ struct Heavier {
 };
 
 // Of the weights from `least` up.
-inline Heavier heavier(const Desk& desk, float least) {
+static Heavier heavier(const Desk& desk, float least) {
   Doubles mass{};
   Ints count{};
   for (size_t strip = 0; strip < desk.tops.size(); ++strip) {
@@ -98,12 +98,12 @@ inline Heavier heavier(const Desk& desk, float least) {
 }
 
 // Weights are in the order of their bits.
-inline int32_t bits_of(float value) { return load<int32_t>(&value); }
-inline float of_bits(int32_t bits) { return load<float>(&bits); }
+static int32_t bits_of(float value) { return load<int32_t>(&value); }
+static float of_bits(int32_t bits) { return load<float>(&bits); }
 
 // The candidate at which the falling order's sum is `target` or (`beyond`) more, the last of those
 // that weigh `least` if none is; `target` becomes the sum up to it.
-inline Candidate fall(int vocab, float least, double& target, bool beyond, Desk& desk) {
+static Candidate fall(int vocab, float least, double& target, bool beyond, Desk& desk) {
   int32_t low = bits_of(least), high = bits_of(1.0f) + 1;
   Heavier within = heavier(desk, least), above;
   while (high - low > 1 && within.count - above.count > kNear) {
@@ -122,7 +122,7 @@ inline Candidate fall(int vocab, float least, double& target, bool beyond, Desk&
 }
 
 // Leaves the `count` heaviest as candidates, the last of them at their end.
-inline void collect_heaviest(int vocab, int count, Desk& desk) {
+static void collect_heaviest(int vocab, int count, Desk& desk) {
   const float least = reached_by(desk.tops, count, desk.sorted);
   collect(desk.weights.data(), vocab, least, INFINITY, desk);
   std::nth_element(desk.begin(), desk.begin() + count - 1, desk.end());
