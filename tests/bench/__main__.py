@@ -44,7 +44,7 @@ def main() -> None:
     text = report(found)
     (plan.folder / "report.md").write_text(text)
     print(text)
-    if can_draw():
+    if found.records and can_draw():
         draw(found, plan.folder / "plot.png")
     print(f"all of it is in {plan.folder}", file=sys.stderr)
 
