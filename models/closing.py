@@ -13,10 +13,12 @@ COMBINATORS = frozenset(
     {"$ref", "allOf", "anyOf", "oneOf", "not", "if", "patternProperties", "dependentSchemas"}
 )
 NAMING = frozenset({"properties", "required", "patternProperties", "additionalProperties"})
+INSIDE = NAMING | {"items", "prefixItems"}
 APART = frozenset({"not", "if", "dependentSchemas"})  # what holds of them need not hold of a value
 ONE_EACH = ("properties", "patternProperties")
 LISTS = ("prefixItems", "anyOf", "oneOf", "allOf")
 DEFINITIONS = ("$defs", "definitions")
+DEFINED = ("#/$defs/", "#/definitions/")
 
 
 def closed(schema: Any) -> Any:
@@ -25,7 +27,8 @@ def closed(schema: Any) -> Any:
     Unless ``additionalProperties`` tells, or other parts of the schema may name more. What matches
     it matches ``schema`` too.
     """
-    return _closed(schema, combined=_combines(schema))
+    combined = _combines(schema)
+    return schema if combined and _refers_elsewhere(schema) else _closed(schema, combined)
 
 
 def _closed(schema: Any, combined: bool) -> Any:
@@ -40,12 +43,13 @@ def _closed(schema: Any, combined: bool) -> Any:
 
 def _inside(schema: Mapping[str, Any], key: str, value: Any, combined: bool) -> Any:
     """The value of a keyword with the schemas closed that are for values of their own."""
+    if _together(schema) or (combined and key in DEFINITIONS):
+        return value
     if key in ("items", "additionalProperties"):
         return _closed(value, combined)
-    each = key in ONE_EACH or (key in DEFINITIONS and not combined)
-    if each and isinstance(value, Mapping):
+    if key in (*ONE_EACH, *DEFINITIONS) and isinstance(value, Mapping):
         return {name: _closed(one, combined) for name, one in value.items()}
-    if key in LISTS and isinstance(value, list) and not _together(schema):
+    if key in LISTS and isinstance(value, list):
         return [_closed(one, combined) for one in value]
     return value
 
@@ -60,13 +64,20 @@ def _names_all(schema: Mapping[str, Any]) -> bool:
 
 
 def _together(schema: Mapping[str, Any]) -> bool:
-    """Whether several parts of it say something about the properties of one object."""
+    """Whether several parts of it say something about one object, or about what is inside it."""
     told = [key for key in ("$ref", "anyOf", "oneOf", "allOf") if key in schema]
     if "oneOf" in told and "discriminator" not in schema:
         return True  # what matches one of them must go on to match no other
     whole = schema.get("allOf", ())
     several = len(told) > 1 or not isinstance(whole, list | tuple) or len(whole) > 1
-    return several or bool(schema.keys() & APART) or bool(told and schema.keys() & NAMING)
+    several = several or bool(told and schema.keys() & INSIDE) or _overlap(schema)
+    return several or bool(schema.keys() & APART)
+
+
+def _overlap(schema: Mapping[str, Any]) -> bool:
+    """Whether one property may match several patterns, or have its name beside one."""
+    patterns = schema.get("patternProperties")
+    return isinstance(patterns, Mapping) and len(patterns) + ("properties" in schema) > 1
 
 
 def _combines(node: Any) -> bool:
@@ -74,3 +85,12 @@ def _combines(node: Any) -> bool:
     if isinstance(node, Mapping):
         return _together(node) or any(map(_combines, node.values()))
     return isinstance(node, list) and any(map(_combines, node))
+
+
+def _refers_elsewhere(node: Any) -> bool:
+    """Whether any part of a schema takes another for its own that stands in no definitions."""
+    if isinstance(node, Mapping):
+        reference = node.get("$ref")
+        elsewhere = isinstance(reference, str) and not reference.startswith(DEFINED)
+        return elsewhere or any(map(_refers_elsewhere, node.values()))
+    return isinstance(node, list) and any(map(_refers_elsewhere, node))
