@@ -9,7 +9,7 @@ from typing import Any
 from llguidance import LLMatcher
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
-from models.closing import closed
+from models.closed_schema import closed
 from models.errors import Invalid
 from models.request import Grammar
 

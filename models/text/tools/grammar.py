@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from models.closing import COMBINATORS, NAMING, closed
+from models.closed_schema import COMBINATORS, NAMING, closed
 from models.request import GenerateRequest, Grammar
 from models.text.reasoning import ReasoningFormat
 from models.text.tools.calls import Functions

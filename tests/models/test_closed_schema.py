@@ -6,7 +6,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel, Field
 
-from models.closing import closed
+from models.closed_schema import closed
 from tests.models.schemas import SCHEMAS
 
 INNER = {"type": "object", "properties": {"a": {}}}
@@ -91,7 +91,8 @@ def test_a_union_told_apart_is_shut() -> None:
     assert not valid({"pet": {"kind": "cat", "lives": 9, "name": "x"}, "more": {}})
 
 
-@pytest.mark.parametrize("name", SCHEMAS)
+@pytest.mark.parametrize(
+    "name", sorted(SCHEMAS.keys() - {"pydantic"})
+)  # whose definitions are open
 def test_what_is_shut_already_stays_as_it_is(name: str) -> None:
-    if name not in ("pydantic",):  # whose definitions are open
-        assert closed(SCHEMAS[name]) == SCHEMAS[name]
+    assert closed(SCHEMAS[name]) == SCHEMAS[name]
