@@ -12,7 +12,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deployments.access import HEADER, request_id
 from deployments.dialects import error_response
-from deployments.openai.errors import INTERNAL, ApiError, invalid, server_error, unavailable
+from deployments.openai.errors import (
+    INTERNAL,
+    NO_REPLICA,
+    ApiError,
+    invalid,
+    server_error,
+    unavailable,
+)
 
 SERVES_OWN = "/-/"  # what load balancers ask Serve itself, below this path
 PLAIN = "text/plain"  # as Serve refuses, and the application never does with one of these
@@ -21,7 +28,7 @@ REFUSALS = {
         "Nothing answers at this path: the server is starting or stopping, or has no such path."
     ),
     408: ApiError(408, "The time for this request was over before its answer began."),
-    503: unavailable("No replica can take the request now. Please try again."),
+    503: unavailable(NO_REPLICA),
 }
 UNREADABLE = invalid("A header of the request is not UTF-8.")
 SILENT = server_error(500, INTERNAL)

@@ -7,12 +7,19 @@ from __future__ import annotations
 
 import json
 
-from deployments.openai.errors import INTERNAL, NO_RETRY, ApiError, server_error, unavailable
+from deployments.openai.errors import (
+    INTERNAL,
+    NO_REPLICA,
+    NO_RETRY,
+    ApiError,
+    server_error,
+    unavailable,
+)
 
 ERRORS = (
     server_error(500, INTERNAL),
     server_error(502, "The replica that took this request was lost. Please try again."),
-    unavailable("No replica can take the request now. Please try again."),
+    unavailable(NO_REPLICA),
     server_error(504, "The answer took too long to begin.", "timeout", NO_RETRY),
 )
 

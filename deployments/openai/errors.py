@@ -25,6 +25,7 @@ WANTED = {
 LONGEST_MESSAGE, LONGEST_PARAM = 2000, 200  # characters: either may quote what was sent
 NO_RETRY = {"x-should-retry": "false"}  # as OpenAI's clients understand it
 INTERNAL = "The server had an error while processing your request. Please try again."
+NO_REPLICA = "No replica can take the request now. Please try again."
 
 
 class ApiError(Exception):
