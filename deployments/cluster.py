@@ -79,7 +79,7 @@ OWN_PORTS = range(20_000, 30_000)  # below those that a system hands out, to Ray
 
 def on_one_machine(folder: Path, host: str) -> dict[str, str]:
     """All that the processes of one server are told that listens at ``host``."""
-    own = front(host) | beside_others(folder) | within_limits() | sockets()
+    own = http_proxy(host) | beside_others(folder) | within_limits() | sockets()
     return CLUSTER_ENVIRONMENT | own
 
 
@@ -92,7 +92,7 @@ def beside_others(folder: Path) -> dict[str, str]:
     return files | dict(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True))
 
 
-def front(host: str) -> dict[str, str]:
+def http_proxy(host: str) -> dict[str, str]:
     """Serve's Python proxy where HAProxy would not find the replicas of its node.
 
     They listen at ``host``, and it asks for them at 127.0.0.1.

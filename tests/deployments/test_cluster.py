@@ -15,7 +15,7 @@ from deployments.cluster import (
     PORTS,
     beside_others,
     free_ports,
-    front,
+    http_proxy,
     sockets,
     within_limits,
 )
@@ -62,8 +62,8 @@ def test_sockets_in_a_temporary_folder_have_paths_that_the_system_takes() -> Non
 
 @pytest.mark.parametrize("host", ["::1", "::", "192.0.2.2", "example.test"])
 def test_haproxy_does_not_stand_before_replicas_that_it_would_not_find(host: str) -> None:
-    assert front(host) == {"RAY_SERVE_ENABLE_HA_PROXY": "0"}
-    assert front("127.0.0.1") == front("0.0.0.0") == {}
+    assert http_proxy(host) == {"RAY_SERVE_ENABLE_HA_PROXY": "0"}
+    assert http_proxy("127.0.0.1") == http_proxy("0.0.0.0") == {}
 
 
 @pytest.mark.parametrize(
