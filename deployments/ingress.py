@@ -38,9 +38,8 @@ def create_app(
 
     ``responses`` keeps the answers of ``/v1/responses`` where several of these applications serve
     one graph; without it each keeps its own. Whoever closes the ``door`` lets in no more requests.
-    ``answer_request_id=False`` where the server puts
-    ``x-request-id`` on the answers, as Serve's does. Raises ``ValueError`` or ``OSError`` if the
-    API keys cannot be read.
+    ``answer_request_id=False`` where the server puts ``x-request-id`` on the answers, as Serve's
+    does. Raises ``ValueError`` or ``OSError`` if the API keys cannot be read.
     """
     file = settings.api_keys_file
     keys = load_keys(settings.api_keys, None if file is None else Path(file))

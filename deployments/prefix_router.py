@@ -12,7 +12,7 @@ from typing import Any
 from ray.serve._private.request_router.pow_2_router import PowerOfTwoChoicesRequestRouter
 from ray.serve.request_router import PendingRequest, RunningReplica
 
-from deployments.affinity import Homes, beginnings, by_key, roomy
+from deployments.affinity import Homes, Request, beginnings, by_key, roomy
 from models.request import GenerateRequest
 from models.tokens import TokenRequest
 
@@ -39,9 +39,7 @@ class PrefixRouter(PowerOfTwoChoicesRequestRouter):
                 return self._homeward(request, candidate_replicas, ranks)
         return ranks
 
-    def _homeward(
-        self, request: TokenRequest | GenerateRequest, replicas: list[RunningReplica], ranks: Ranks
-    ) -> Ranks:
+    def _homeward(self, request: Request, replicas: list[RunningReplica], ranks: Ranks) -> Ranks:
         named = {replica.replica_id.unique_id: replica for replica in replicas}
         free = roomy({name: self._load(one) or 0 for name, one in named.items()}, self._places)
         begins = beginnings(request)

@@ -35,8 +35,6 @@ NEUTRAL: Mapping[str, Collection[Any]] = {
     "speed": ("standard",),
     "thread": NOTHING,
 }
-
-
 UNTHREADED = "Conversations are not held here: send all of it each time, without 'thread'."
 
 

@@ -19,15 +19,6 @@ from models.step.wishes import Wishes
 logger = logging.getLogger("stepserve")
 
 
-def _loaded(folder: Path, place: torch.device, dtype: torch.dtype) -> PreTrainedModel:
-    """Weights that a CPU computes with in float32 stay in a file of half precision till used."""
-    if place.type == "cpu" and dtype == torch.float32 and (half := stored_half(folder)):
-        model = load_checkpoint(AutoModelForCausalLM, folder, place, half)
-        if widen(model):
-            return model
-    return load_checkpoint(AutoModelForCausalLM, folder, place, dtype)
-
-
 def load_step_model(folder: Path, wishes: Wishes) -> StepModel:
     """Loads the transformers model in ``folder``, never from a network.
 
@@ -44,3 +35,12 @@ def load_step_model(folder: Path, wishes: Wishes) -> StepModel:
         logger.info("%s: %s", name, fact)
     logger.info("ready after %.1f s", time.perf_counter() - started)
     return step_model
+
+
+def _loaded(folder: Path, place: torch.device, dtype: torch.dtype) -> PreTrainedModel:
+    """Weights that a CPU computes with in float32 stay in a file of half precision till used."""
+    if place.type == "cpu" and dtype == torch.float32 and (half := stored_half(folder)):
+        model = load_checkpoint(AutoModelForCausalLM, folder, place, half)
+        if widen(model):
+            return model
+    return load_checkpoint(AutoModelForCausalLM, folder, place, dtype)

@@ -52,7 +52,7 @@ def test_nobody_gives_way_to_who_has_as_much(mine: int, theirs: int) -> None:
     assert who_yields(waiting(a=theirs, b=mine).all, B, ONE, MOST) == []
 
 
-def test_rooms_gained_are_kept() -> None:
+def test_room_gained_is_kept() -> None:
     """Whoever gave way does not get its place back by asking again."""
     queue = waiting(a=10)
     while yielding := who_yields(queue.all, B, ONE, MOST):
