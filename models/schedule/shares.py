@@ -122,10 +122,11 @@ class Shares(Generic[C]):
         return claim
 
     def settle(self, claim: C, tokens: int) -> None:
-        """A claim that was popped has ended, having taken so many tokens."""
+        """A claim that was popped has ended, having taken so many tokens; 0: before it began."""
         line = self._line(claim)
         for party in line:
-            party.usual += LEARNED * (tokens - claim.tokens - party.usual)
+            if tokens:
+                party.usual += LEARNED * (tokens - claim.tokens - party.usual)
             owed = party.served + max(1, tokens) - claim.charged
             party.served = max(party.began, owed)  # what was forgiven is not paid back
         self._release(line)

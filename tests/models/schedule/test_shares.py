@@ -102,6 +102,17 @@ def test_what_is_settled_late_is_no_credit_for_who_has_begun_anew() -> None:
     assert queue.all.member("a").served == before
 
 
+def test_those_who_leave_before_a_step_teach_nothing_of_what_is_usual() -> None:
+    long = [claim("a", tokens=1000) for _ in range(8)]
+    queue = shares(*long, *(claim("a", tokens=100) for _ in range(8)))
+    for one in long:
+        assert queue.pop() is one
+        queue.settle(one, 0)
+    for _ in range(8):
+        queue.push(claim("b", tokens=100))
+    assert Counter(queue.pop().user for _ in range(8)) == {A: 4, B: 4}
+
+
 @pytest.mark.parametrize("slots", [1, 8])
 def test_nobody_starves_beside_endless_newcomers(slots: int) -> None:
     """One who returns is served in spite of all who come once, each with a name of its own."""
