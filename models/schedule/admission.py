@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from models.errors import Busy
 from models.request import ANYBODY, User
-from models.schedule.crowd import Load, who_yields
+from models.schedule.crowd import Demand, who_yields
 from models.schedule.shares import Claim, Shares
 
 _WINDOW_S = 30.0
@@ -82,7 +82,7 @@ class Admission:
         user has so much more of the queue that the last requests of that one give way.
         """
         if reason := self._excess(count, prompt_tokens):
-            self._make_room(user, Load(count, prompt_tokens), reason)
+            self._make_room(user, Demand(count, prompt_tokens), reason)
         due = time.monotonic() + PRIORITY_S * priority
         places = [Place(user, 0 if index else prompt_tokens, due) for index in range(count)]
         for place in places:
@@ -133,8 +133,8 @@ class Admission:
             return f"{self.waiting_tokens} prompt tokens are waiting"
         return ""
 
-    def _make_room(self, user: User, brings: Load, reason: str) -> None:
-        most = Load(self.max_waiting, self.max_waiting_tokens)
+    def _make_room(self, user: User, brings: Demand, reason: str) -> None:
+        most = Demand(self.max_waiting, self.max_waiting_tokens)
         busy = self._busy(reason)
         yielding = who_yields(self._shares.all, user, brings, most)
         if not yielding:

@@ -10,28 +10,28 @@ from models.schedule.shares import C, Party
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
-    """Sequences, and tokens of their prompts, in a queue or the most that it takes."""
+class Demand:
+    """Of places in a queue: sequences, and tokens of their prompts; or the most that it meets."""
 
     sequences: int
     tokens: int
 
-    def __add__(self, other: Load) -> Load:
-        return Load(self.sequences + other.sequences, self.tokens + other.tokens)
+    def __add__(self, other: Demand) -> Demand:
+        return Demand(self.sequences + other.sequences, self.tokens + other.tokens)
 
-    def __sub__(self, other: Load) -> Load:
-        return Load(self.sequences - other.sequences, self.tokens - other.tokens)
+    def __sub__(self, other: Demand) -> Demand:
+        return Demand(self.sequences - other.sequences, self.tokens - other.tokens)
 
-    def fits(self, most: Load) -> bool:
+    def fits(self, most: Demand) -> bool:
         """Whether it is no more than that in both."""
         return self.sequences <= most.sequences and self.tokens <= most.tokens
 
-    def share(self, most: Load) -> float:
+    def share(self, most: Demand) -> float:
         """What part of a queue it fills, by what it fills more of."""
         return max(self.sequences / max(1, most.sequences), self.tokens / max(1, most.tokens))
 
 
-def who_yields(everybody: Party[C], user: User, brings: Load, most: Load) -> Sequence[C]:
+def who_yields(everybody: Party[C], user: User, brings: Demand, most: Demand) -> Sequence[C]:
     """Those whose refusal makes room for what a user brings; none where it is to be refused itself.
 
     They are all the choices of requests that have not begun, of the user with most of the queue,
@@ -41,17 +41,17 @@ def who_yields(everybody: Party[C], user: User, brings: Load, most: Load) -> Seq
         return []
     mine, rival = _apart(everybody, user, most)
     yielding: list[C] = []
-    freed = Load(0, 0)
+    freed = Demand(0, 0)
     for request in _unbegun(rival, most):
         yielding += request
-        freed += Load(len(request), sum(claim.tokens for claim in request))
-        if (_load(everybody) - freed + brings).fits(most):
-            fair = (_load(mine) + brings).share(most) <= (_load(rival) - freed).share(most)
+        freed += Demand(len(request), sum(claim.tokens for claim in request))
+        if (_demand(everybody) - freed + brings).fits(most):
+            fair = (_demand(mine) + brings).share(most) <= (_demand(rival) - freed).share(most)
             return yielding if fair else []
     return []
 
 
-def _apart(everybody: Party[C], user: User, most: Load) -> tuple[Party[C], Party[C]]:
+def _apart(everybody: Party[C], user: User, most: Demand) -> tuple[Party[C], Party[C]]:
     """The user's key and the one with most of the queue; if they are one, the users within it."""
     mine = rival = everybody
     for name in user:
@@ -61,7 +61,7 @@ def _apart(everybody: Party[C], user: User, most: Load) -> tuple[Party[C], Party
     return mine, rival
 
 
-def _unbegun(party: Party[C], most: Load) -> Iterator[list[C]]:
+def _unbegun(party: Party[C], most: Demand) -> Iterator[list[C]]:
     """Requests of its fullest user none of whose choices has begun, the last one first."""
     while party.queued:
         party = _fullest(party, most)
@@ -70,9 +70,9 @@ def _unbegun(party: Party[C], most: Load) -> Iterator[list[C]]:
             yield [one for one in party.claims if one.fellows is claim.fellows]
 
 
-def _fullest(party: Party[C], most: Load) -> Party[C]:
-    return max(party.queued, key=lambda member: _load(member).share(most))
+def _fullest(party: Party[C], most: Demand) -> Party[C]:
+    return max(party.queued, key=lambda member: _demand(member).share(most))
 
 
-def _load(party: Party[C]) -> Load:
-    return Load(party.waiting, party.waiting_tokens)
+def _demand(party: Party[C]) -> Demand:
+    return Demand(party.waiting, party.waiting_tokens)

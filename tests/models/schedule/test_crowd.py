@@ -5,13 +5,13 @@ from collections.abc import Sequence
 import pytest
 
 from models.request import User
-from models.schedule.crowd import Load, who_yields
+from models.schedule.crowd import Demand, who_yields
 from models.schedule.shares import Claim, Shares
 from tests.models.schedule.claims import claim
 
 A, B, C = User("a"), User("b"), User("c")
-MOST = Load(10, 1000)
-ONE = Load(1, 10)
+MOST = Demand(10, 1000)
+ONE = Demand(1, 10)
 
 
 def waiting(**counts: int) -> Shares[Claim]:
@@ -80,9 +80,9 @@ def test_naming_users_gains_nothing_beside_other_keys() -> None:
 
 def test_as_many_give_way_as_are_needed_and_no_more() -> None:
     queue = waiting(a=8)
-    assert len(who_yields(queue.all, B, Load(3, 10), MOST)) == 1
-    assert len(who_yields(queue.all, B, Load(4, 10), MOST)) == 2
-    assert who_yields(queue.all, B, Load(6, 10), MOST) == []  # it would have more than a
+    assert len(who_yields(queue.all, B, Demand(3, 10), MOST)) == 1
+    assert len(who_yields(queue.all, B, Demand(4, 10), MOST)) == 2
+    assert who_yields(queue.all, B, Demand(6, 10), MOST) == []  # it would have more than a
 
 
 def test_tokens_count_like_sequences() -> None:
@@ -90,8 +90,8 @@ def test_tokens_count_like_sequences() -> None:
     queue = waiting(b=5)
     for _ in range(2):
         queue.push(claim("a", tokens=450))
-    assert users(who_yields(queue.all, C, Load(1, 100), MOST)) == [A]
-    assert who_yields(queue.all, C, Load(1, 600), MOST) == []
+    assert users(who_yields(queue.all, C, Demand(1, 100), MOST)) == [A]
+    assert who_yields(queue.all, C, Demand(1, 600), MOST) == []
 
 
 def test_a_request_goes_whole_and_only_before_it_has_begun() -> None:
@@ -102,14 +102,14 @@ def test_a_request_goes_whole_and_only_before_it_has_begun() -> None:
         for one in request:
             one.fellows = request
             queue.push(one)
-    most = Load(8, 1000)
+    most = Demand(8, 1000)
     assert who_yields(queue.all, B, ONE, most) == begun
     queue.remove(begun[-1])
-    assert who_yields(queue.all, B, Load(2, 10), most) == both
+    assert who_yields(queue.all, B, Demand(2, 10), most) == both
     queue.remove(both[0])
-    assert who_yields(queue.all, B, Load(3, 10), most) == []
+    assert who_yields(queue.all, B, Demand(3, 10), most) == []
 
 
 def test_where_nobody_waits_nobody_gives_way() -> None:
-    assert who_yields(waiting().all, A, Load(11, 10), MOST) == []
-    assert who_yields(waiting().all, A, ONE, Load(0, 0)) == []
+    assert who_yields(waiting().all, A, Demand(11, 10), MOST) == []
+    assert who_yields(waiting().all, A, ONE, Demand(0, 0)) == []
