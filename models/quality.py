@@ -1,7 +1,7 @@
-"""What a precision costs: `python -m models.quality --dtype int8` compares it with float32.
+"""What a precision costs: ``python -m models.quality --dtype int8`` compares it with float32.
 
 Both are the step models that would serve, over the same text: the language reference that every
-Python brings for `help()`, as the one long English text that is surely there.
+Python brings for ``help()``, as the one long English text that is surely there.
 """
 
 from __future__ import annotations

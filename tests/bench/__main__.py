@@ -1,4 +1,4 @@
-"""stepserve beside its peers, or any OpenAI server: ``python -m tests.bench``, or `make bench`.
+"""stepserve beside its peers, or any OpenAI server: ``python -m tests.bench``, or ``make bench``.
 
 README.md in this folder tells how to install the peers and how to read what comes out.
 """
@@ -119,7 +119,7 @@ def parsed() -> argparse.Namespace:
 
 
 def names_of(known: Container[str]) -> Callable[[str], list[str]]:
-    """Parses `a,b` into names that are known."""
+    """Parses ``a,b`` into names that are known."""
 
     def parse(text: str) -> list[str]:
         names = text.split(",")

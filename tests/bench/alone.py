@@ -28,7 +28,7 @@ class Silent(Exception):
 
 
 class EngineAlone:
-    """Runs only in its turns; see `bare` for what is said."""
+    """Runs only in its turns; see ``bare`` for what is said."""
 
     def __init__(self, process: subprocess.Popen[bytes], log: Path, limit_s: float) -> None:
         self._process = process

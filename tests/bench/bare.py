@@ -1,6 +1,6 @@
 """The engine in one process, without Ray or HTTP: what the graph is compared with.
 
-``python -m tests.bench.bare SETTINGS`` is run by the benchmark. It says `ready` once it has
+``python -m tests.bench.bare SETTINGS`` is run by the benchmark. It says ``ready`` once it has
 answered its first requests, then a line of figures for each line of its input: a scenario's name
 and what its prompts are seeded with, as a JSON list.
 """
@@ -33,7 +33,7 @@ READY = "ready"
 
 
 def over_engine(engine: LlmEngine) -> Ask:
-    """Asks it as `client.over_http` asks a server."""
+    """Asks it as ``client.over_http`` asks a server."""
 
     async def ask(prompt: str, tokens: int, stream: Stream) -> None:
         request = GenerateRequest(

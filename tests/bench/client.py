@@ -20,8 +20,8 @@ Ask = Callable[[str, int, Stream], Awaitable[None]]  # prompt, most tokens; fill
 class Endpoint:
     """Where an OpenAI server is, and what it is to be asked.
 
-    `url` goes up to `/v1`, or up to where that belongs. `body` goes over the request's own keys;
-    None there removes one. With `chat` the prompt is a user's message.
+    ``url`` goes up to ``/v1``, or up to where that belongs. ``body`` goes over the request's own
+    keys; None there removes one. With ``chat`` the prompt is a user's message.
     """
 
     url: str

@@ -31,9 +31,9 @@ ALONE = {"A", "B", "C"}  # what the engine alone is asked as well
 
 @dataclass(frozen=True)
 class Plan:
-    """What is run; no scenario takes longer than `limit_s`. All files go below `folder`.
+    """What is run; no scenario takes longer than ``limit_s``. All files go below ``folder``.
 
-    A server rests for `rest_s` after its start: what it does then is no part of its speed.
+    A server rests for ``rest_s`` after its start: what it does then is no part of its speed.
     """
 
     scenarios: Sequence[Scenario]
@@ -54,7 +54,7 @@ def nothing(scenario: Scenario) -> None:
 
 
 class Comparison:
-    """Fills `results` and saves them after every scenario, so that a run may be cut short."""
+    """Fills ``results`` and saves them after every scenario, so that a run may be cut short."""
 
     def __init__(self, plan: Plan, prompts: Prompts, results: Results, say: Say) -> None:
         plan.folder.mkdir(parents=True, exist_ok=True)

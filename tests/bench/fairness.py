@@ -28,7 +28,7 @@ APART = {"heavy": "heavy", "light": "light"}
 
 @dataclass
 class Course:
-    """What came of both; `seconds` is how long all took."""
+    """What came of both; ``seconds`` is how long all took."""
 
     seconds: float = 0.0
     heavy: list[Stream] = field(default_factory=list)

@@ -15,9 +15,9 @@ from tests.bench.sse import Stream
 class Figures:
     """One run of one scenario. Times in ms; NaN-free: None where there is nothing to tell.
 
-    Tokens are counted by the server's usage. `gap_*` are the times between two pieces of text of
-    one stream; with long prompts only those after the first of them was sent. `worst_gap_ms` is
-    the median over the running streams of each one's longest. `cost_us` is the CPU time a token
+    Tokens are counted by the server's usage. ``gap_*`` are the times between two pieces of text of
+    one stream; with long prompts only those after the first of them was sent. ``worst_gap_ms`` is
+    the median over the running streams of each one's longest. ``cost_us`` is the CPU time a token
     of each kind of process, in microseconds.
     """
 
@@ -37,7 +37,7 @@ class Figures:
 
 
 def figures(course: Course, cpu_s: Mapping[str, float]) -> Figures:
-    """`cpu_s` is the CPU time that each kind of process took meanwhile."""
+    """``cpu_s`` is the CPU time that each kind of process took meanwhile."""
     everyone = [*course.streams, *course.long_streams]
     tokens = sum(tokens_of(stream) for stream in everyone)
     gaps = [gaps_after(stream, course.interrupted) for stream in course.streams]
@@ -71,7 +71,7 @@ def first_of(streams: Iterable[Stream]) -> list[float]:
 
 
 def gaps_after(stream: Stream, moment: float) -> list[float]:
-    """Seconds between pieces of text, of those that came after `moment`."""
+    """Seconds between pieces of text, of those that came after ``moment``."""
     return [later - earlier for earlier, later in pairwise(stream.arrivals) if later > moment]
 
 

@@ -32,7 +32,7 @@ class NotStarted(Exception):
 
 @dataclass(frozen=True)
 class Running:
-    """A server that has answered; `start_s` is what that took since its process began."""
+    """A server that has answered; ``start_s`` is what that took since its process began."""
 
     endpoint: Endpoint
     start_s: float

@@ -14,7 +14,7 @@ COLOURS = {"ours": "#d1495b", "peer": "#8d99ae"}
 
 
 def can_draw() -> bool:
-    """Whether matplotlib is there: `pip install -e '.[bench]'`."""
+    """Whether matplotlib is there: ``pip install -e '.[bench]'``."""
     return find_spec("matplotlib") is not None
 
 

@@ -93,7 +93,7 @@ def lives(pid: int) -> bool:
 
 
 def state(pid: int) -> str:
-    """As the kernel tells it: `R` runs, `S` sleeps, `T` was stopped, `Z` has ended."""
+    """As the kernel tells it: ``R`` runs, ``S`` sleeps, ``T`` was stopped, ``Z`` has ended."""
     return _stat(pid)[0]
 
 

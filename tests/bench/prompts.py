@@ -38,14 +38,14 @@ WORDS = PLAIN.split()
 
 @dataclass(frozen=True)
 class Prompts:
-    """`words` are one token each behind a space; `count` tells how many tokens a text has."""
+    """``words`` are one token each behind a space; ``count`` tells how many tokens a text has."""
 
     words: Sequence[str]
     count: Callable[[str], int]
 
     @classmethod
     def counted_by(cls, tokenizer: str) -> Prompts:
-        """By the tokenizer of a model's source, or by `words`."""
+        """By the tokenizer of a model's source, or by ``words``."""
         if tokenizer == "words":
             return cls.of_words()
         folder = resolve(tokenizer, weights=False)
@@ -67,7 +67,7 @@ class Prompts:
         return cls(WORDS, lambda text: len(text.split()))
 
     def text(self, tokens: int, *seed: object, prefix: str = "") -> str:
-        """A text that begins with `prefix` and has so many tokens, the prefix's included.
+        """A text that begins with ``prefix`` and has so many tokens, the prefix's included.
 
         Raises ValueError if the tokenizer does not take words so.
         """

@@ -19,7 +19,7 @@ Role = Literal["ours", "engine", "peer"]
 
 @dataclass(frozen=True)
 class Shown:
-    """A server as the table names it; `of` is the server that an engine is the engine of."""
+    """A server as the table names it; ``of`` is the server that an engine is the engine of."""
 
     label: str
     precision: str = ""
@@ -48,7 +48,7 @@ class Start:
 
 @dataclass
 class Results:
-    """`problems` are by server: not installed, not started, or what a scenario failed with."""
+    """``problems`` are by server: not installed, not started, or what a scenario failed with."""
 
     machine: str
     servers: dict[str, Shown] = field(default_factory=dict)

@@ -101,7 +101,7 @@ class Seen:
 
 
 def server(side: str) -> Server:
-    """`serve_config.yaml` with two replicas of the model, and the router of this side."""
+    """``serve_config.yaml`` with two replicas of the model, and the router of this side."""
 
     def command(place: Place) -> list[str]:
         config = yaml.safe_load((ROOT / "serve_config.yaml").read_text())

@@ -16,10 +16,10 @@ POLL_S = 0.02
 
 @dataclass(frozen=True)
 class Scenario:
-    """`clients` ask `requests` times in all, each again as soon as it has been answered.
+    """``clients`` ask ``requests`` times in all, each again as soon as it has been answered.
 
-    `shared` tokens at the beginning of all prompts are the same. Once all clients' first answers
-    have begun, `long_prompts` more arrive, `apart_s` after each other.
+    ``shared`` tokens at the beginning of all prompts are the same. Once all clients' first answers
+    have begun, ``long_prompts`` more arrive, ``apart_s`` after each other.
     """
 
     name: str
@@ -75,7 +75,7 @@ SCENARIOS = {
 
 @dataclass(frozen=True)
 class Course:
-    """All that happened; `interrupted` is when the first long prompt was sent, 0 without one."""
+    """All that happened; ``interrupted`` is when the first long prompt was sent, 0 without one."""
 
     streams: Sequence[Stream]
     long_streams: Sequence[Stream]

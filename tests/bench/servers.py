@@ -29,7 +29,7 @@ OURS = {
 class Place:
     """Where a server runs this time: its port, a folder of its own, and where the peers are.
 
-    `source` is of the model that all serve but those who have a file of it among the peers.
+    ``source`` is of the model that all serve but those who have a file of it among the peers.
     """
 
     port: int
@@ -45,11 +45,11 @@ class Place:
 
 @dataclass(frozen=True)
 class Server:
-    """`precision` is of the weights: servers of the same one are compared in a line of their own.
+    """``precision`` is of the weights: servers of the same one are compared in a line of their own.
 
-    `needs` is the file below the peers' folder without which it is not installed. `command` makes
-    the command line, `body` goes over the keys of each request, `health` is a path that answers
-    200 once it is worth asking. `kinds` names the processes whose CPU time is told apart.
+    ``needs`` is the file below the peers' folder without which it is not installed. ``command``
+    makes the command line, ``body`` goes over the keys of each request, ``health`` is a path that
+    answers 200 once it is worth asking. ``kinds`` names the processes whose CPU time is told apart.
     """
 
     name: str
@@ -73,7 +73,7 @@ ENDLESS = {"generation_config": '{"eos_token_id": -1, "pad_token_id": 0}'}
 
 
 def ours(name: str, precision: str, **engine: Any) -> Server:
-    """`serve_config.yaml` with another source and other settings of the engine."""
+    """``serve_config.yaml`` with another source and other settings of the engine."""
 
     def command(place: Place) -> list[str]:
         config = yaml.safe_load((ROOT / "serve_config.yaml").read_text())

@@ -20,8 +20,8 @@ DONE = b"data: [DONE]"
 class Stream:
     """One request's course; times are seconds of one clock.
 
-    `arrivals` has a time for each event with text. `tokens`, `prompt_tokens` and
-    `cached_tokens` of the latter are the server's own usage, or None where it tells none.
+    ``arrivals`` has a time for each event with text. ``tokens``, ``prompt_tokens`` and
+    ``cached_tokens`` of the latter are the server's own usage, or None where it tells none.
     """
 
     sent: float = 0.0
@@ -38,7 +38,7 @@ class Stream:
 
 
 class Response:
-    """Takes the bytes of one HTTP/1.1 response into a `Stream`."""
+    """Takes the bytes of one HTTP/1.1 response into a ``Stream``."""
 
     def __init__(self, stream: Stream) -> None:
         self.complete = False
@@ -51,7 +51,7 @@ class Response:
         self._usage = b""
 
     def feed(self, data: bytes, now: float) -> None:
-        """`data` came at `now`."""
+        """``data`` came at ``now``."""
         if self._head is not None:
             self._head += data
             head, end, data = self._head.partition(b"\r\n\r\n")
@@ -61,7 +61,7 @@ class Response:
         self._body(self._dechunk(data) if self._chunked else data, now)
 
     def finish(self, now: float) -> None:
-        """The connection has ended at `now`."""
+        """The connection has ended at ``now``."""
         self._stream.ended = now
         if self._status != 200:
             self._stream.error = f"{self._status or 'no answer'}: {self._rest.decode()[:500]}"

@@ -8,7 +8,7 @@ from tests.bench.prompts import WORDS, Prompts
 
 
 def tokenizer() -> Tokenizer:
-    """Words are tokens, but those that begin with `b`; a text begins with a special token."""
+    """Words are tokens, but those that begin with ``b``; a text begins with a special token."""
     known = ["[unknown]", "[begin]", *(word for word in WORDS if not word.startswith("b"))]
     made = Tokenizer(models.WordPiece({w: i for i, w in enumerate(known)}, unk_token="[unknown]"))
     made.pre_tokenizer = pre_tokenizers.Whitespace()

@@ -1,4 +1,4 @@
-"""The dashboard asks for nothing that `/metrics` does not tell."""
+"""The dashboard asks for nothing that ``/metrics`` does not tell."""
 
 from __future__ import annotations
 
