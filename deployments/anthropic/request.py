@@ -85,9 +85,10 @@ def parse_count(data: Mapping[str, Any]) -> tuple[str, ChatPrompt]:
 
 def _prompt(body: PromptBody, offer: Offer) -> ChatPrompt:
     """A conversation that ends with the assistant's words goes on with them."""
-    if (body.model_extra or {}).get("thread") is not None:
+    extras = body.model_extra or {}
+    if extras.get("thread") is not None:
         raise invalid(UNTHREADED, "thread", NO_THREADS)
-    check_extras(body.model_extra or {}, NEUTRAL, HARMLESS)
+    check_extras(extras, NEUTRAL, HARMLESS)
     messages = (*parse_system(body.system), *parse_turns(body.messages))
     prefilled = bool(messages) and messages[-1]["role"] == "assistant"
     return ChatPrompt(

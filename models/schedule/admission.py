@@ -38,12 +38,16 @@ class Place(Claim):
     @property
     def running(self) -> bool:
         """Whether its turn has come."""
-        return self.turn.done() and not self.turn.cancelled() and self.turn.result() is None
+        return self._answered and self.turn.result() is None
 
     @property
     def refused(self) -> bool:
         """Whether it had to give way."""
-        return self.turn.done() and not self.turn.cancelled() and self.turn.result() is not None
+        return self._answered and self.turn.result() is not None
+
+    @property
+    def _answered(self) -> bool:
+        return self.turn.done() and not self.turn.cancelled()
 
     async def wait(self) -> None:
         """Returns when this place is among the running; safe to cancel.
