@@ -43,10 +43,9 @@ WAYS = {"native kernels": "native", "one sequence at a time": "alone", "all anew
 
 
 def told() -> dict[str, str]:
-    """The way of each architecture that the README names."""
-    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    _, _, section = text.partition("## Which models")
-    rows = [line.split("|") for line in section.partition("\n## ")[0].splitlines()]
+    """The way of each architecture that is listed beside what serves it."""
+    text = (Path(__file__).parents[2] / "models/step/README.md").read_text(encoding="utf-8")
+    rows = [line.split("|") for line in text.splitlines()]
     named = {row[1].strip(): row[2] for row in rows if len(row) > 2}
     return {
         model_type: way for how, way in WAYS.items() for model_type in NAMES.findall(named[how])
