@@ -84,6 +84,6 @@ def test_a_scenario_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
     engine = MockEngine("mock", inter_token_s=0.05)
     slow = Scenario("B", "slow", 1, 4, answer_tokens=1000)
     with listening(make_app(engine)) as url:
-        made = comparison(tmp_path, slow, limit_s=1.0)
+        made = comparison(tmp_path, slow, limit_s=3.0)
         made.url(Endpoint(url, "mock"))
-    assert made.results.problems[url] == ["B: not done after 1 s"] * 2
+    assert made.results.problems[url] == ["B: not done after 3 s"] * 2
