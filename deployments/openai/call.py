@@ -10,7 +10,7 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
 from deployments.openai.errors import invalid, validation_error
 from deployments.openai.form import Shown
-from deployments.openai.users import named_by
+from deployments.openai.users import named_by, of_key
 from models.request import GenerateRequest, Grammar, Prompt, SamplingParams, TextPrompt, User
 
 # Wide enough for every seed, narrow enough for every later conversion.
@@ -102,7 +102,7 @@ class Call:
 
     def asked_with(self, key: str) -> tuple[GenerateRequest, ...]:
         """Its requests, of the API key with this opaque name."""
-        return tuple(replace(one, user=one.user._replace(key=key)) for one in self.requests)
+        return tuple(of_key(one, key) for one in self.requests)
 
 
 Body = TypeVar("Body", bound=BaseModel)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from base64 import b64encode
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -15,6 +15,7 @@ from deployments.openai.errors import invalid, missing
 from deployments.openai.inputs import Input, is_token, parse_inputs
 from deployments.openai.parameters import check_extras
 from deployments.openai.sse import quote
+from deployments.openai.users import of_key
 from models.embedding import MAX_INPUTS, Embedded, EmbedRequest
 from models.request import TextPrompt
 
@@ -43,7 +44,7 @@ class EmbedCall:
 
     def asked_with(self, key: str) -> EmbedRequest:
         """Its request, of the API key with this opaque name."""
-        return replace(self.request, user=self.request.user._replace(key=key))
+        return of_key(self.request, key)
 
 
 def parse(data: Mapping[str, Any], id: str) -> EmbedCall:

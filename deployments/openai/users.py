@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypeVar
 
-from models.request import User
+from models.embedding import EmbedRequest
+from models.request import GenerateRequest, User
+
+Request = TypeVar("Request", GenerateRequest, EmbedRequest)
 
 
 def opaque(given: str) -> str:
@@ -16,3 +20,8 @@ def opaque(given: str) -> str:
 def named_by(*given: Any) -> User:
     """The user that a body names: by the first of its parameters that is not empty."""
     return User(name=opaque(str(next(filter(None, given), ""))))
+
+
+def of_key(request: Request, key: str) -> Request:
+    """The request as one of the API key with this opaque name."""
+    return replace(request, user=request.user._replace(key=key))
