@@ -236,6 +236,9 @@ class AppSettings(Settings):
     responses_kept_mib: Annotated[float, Field(gt=0)] = Field(
         64.0, description="most memory for them in MiB; what was used longest ago goes first"
     )
+    vllm_metrics: bool = Field(
+        False, description="`/metrics` also has what vLLM's has, under the names that it gives them"
+    )
     log_prompts: bool = Field(False, description="also log what clients send")
 
     @model_validator(mode="after")

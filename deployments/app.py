@@ -85,7 +85,7 @@ class Ingress:
         self._announcing = asyncio.create_task(announce(self._engines.values()))
 
     async def __serve_build_asgi_app__(self) -> Starlette:
-        graph = Graph(self._engines)
+        graph = Graph(self._engines, vllm_names=self._settings.vllm_metrics)
         return create_app(
             self._engines,
             self._settings,

@@ -10,6 +10,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
+from deployments.vllm_metrics import with_vllm_names
 from models.metric_table import METRICS, Kind, Metric
 from models.metrics import Sample
 
@@ -38,19 +39,21 @@ class Scrapes:
         return Scrape(tuple(self._known.values()), len(answers), len(heard))
 
 
-def render(scrapes: Mapping[str, Scrape]) -> str:
+def render(scrapes: Mapping[str, Scrape], *, vllm_names: bool = False) -> str:
     """Prometheus text: each metric summed over the answers; what is missing is shown as such."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Merged(scrapes))
+    registry.register(_Merged(scrapes, vllm_names))
     return generate_latest(registry).decode()
 
 
 class _Merged(Collector):
-    def __init__(self, scrapes: Mapping[str, Scrape]) -> None:
+    def __init__(self, scrapes: Mapping[str, Scrape], vllm_names: bool) -> None:
         self._scrapes = scrapes
+        self._vllm_names = vllm_names
 
     def collect(self) -> Iterator[Family]:
-        yield from _summed(answer for scrape in self._scrapes.values() for answer in scrape.answers)
+        own = _summed(answer for scrape in self._scrapes.values() for answer in scrape.answers)
+        yield from with_vllm_names(own) if self._vllm_names else own
         replicas = GaugeMetricFamily(
             "stepserve_replicas", "Model replicas that should be in these sums.", labels=["model"]
         )
@@ -71,15 +74,11 @@ def _summed(answers: Iterable[list[Sample]]) -> Iterator[Family]:
             row = sums.setdefault(name, {})
             row[labels] = row.get(labels, 0.0) + value
     for metric in METRICS:
-        family = Family(_family(metric), metric.help, metric.kind.value)
+        family = Family(metric.family, metric.help, metric.kind.value)
         for name in _sample_names(metric):
             for labels, value in sums.get(name, {}).items():
                 family.add_sample(name, dict(labels), value)
         yield family
-
-
-def _family(metric: Metric) -> str:
-    return metric.name.removesuffix("_total")
 
 
 def _sample_names(metric: Metric) -> tuple[str, ...]:

@@ -23,8 +23,9 @@ class Replicas(Protocol):
 class Graph:
     """``Probes`` over all replicas. A replica that does not answer in time holds nothing up."""
 
-    def __init__(self, engines: Mapping[str, Replicas]) -> None:
+    def __init__(self, engines: Mapping[str, Replicas], *, vllm_names: bool = False) -> None:
         self._engines = engines
+        self._vllm_names = vllm_names
         self._scrapes = {name: Scrapes() for name in engines}
 
     async def ready(self) -> Mapping[str, ModelState]:
@@ -34,7 +35,8 @@ class Graph:
 
     async def metrics(self) -> str:
         scrapes = await asyncio.gather(*map(self._scrape, self._engines))
-        return await asyncio.to_thread(render, dict(zip(self._engines, scrapes, strict=True)))
+        known = dict(zip(self._engines, scrapes, strict=True))
+        return await asyncio.to_thread(render, known, vllm_names=self._vllm_names)
 
     async def _scrape(self, model: str) -> Scrape:
         engine = self._engines[model]

@@ -33,7 +33,7 @@ class RaySink:
             Histogram.observe(histogram, value)
 
     def _register(self, metric: Metric) -> None:
-        name = metric.name.removesuffix("_total")  # Ray adds it to counters
+        name = metric.family  # Ray adds `_total` to counters
         keys: Any = ("model",) if metric.label is None else ("model", metric.label.name)
         if metric.kind is Kind.COUNTER:
             self._counters[metric] = metrics.Counter(name, metric.help, keys)

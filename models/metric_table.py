@@ -34,6 +34,11 @@ class Metric:
     buckets: tuple[float, ...] = ()
     label: Label | None = None
 
+    @property
+    def family(self) -> str:
+        """What Prometheus calls all its samples together."""
+        return self.name.removesuffix("_total") if self.kind is Kind.COUNTER else self.name
+
 
 _FAST = (0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1)
 _STEP = (*_FAST, 0.15, 0.25, 0.5, 1.0, 2.0)

@@ -6,6 +6,7 @@ from deployments.exposition import Scrape, Scrapes, render
 from models.events import FinishReason
 from models.metric_table import METRICS
 from models.metrics import LlmMetrics, Sample
+from tests.deployments.exposed import lines
 
 
 def samples(model: str, *, running: int, finished: int) -> list[Sample]:
@@ -21,11 +22,6 @@ def samples(model: str, *, running: int, finished: int) -> list[Sample]:
             total_s=1.0,
         )
     return metrics.samples()
-
-
-def lines(text: str) -> dict[str, float]:
-    pairs = (line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
-    return {name: float(value) for name, value in pairs}
 
 
 def test_replicas_are_summed_and_models_are_kept_apart() -> None:
