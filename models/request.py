@@ -165,7 +165,13 @@ class User(NamedTuple):
     key: str = ""
     name: str = ""
 
+    @property
+    def background(self) -> bool:
+        """Whether it is served only while nobody else waits."""
+        return self.key == BACKGROUND
 
+
+BACKGROUND = "background"  # in the place of a key, which no key's opaque name is
 ANYBODY = User()
 
 

@@ -145,4 +145,5 @@ def _sequence(
         constraint=constraint,
         scores_prompt=sampling.prompt_logprobs is not None and choice == 0,
         bad_words=request.bad_words,
+        background=request.user.background,
     )

@@ -20,7 +20,8 @@ class Scheduler:
     """Live sequences in order of arrival, the blocks and the slots they hold.
 
     A prompt is due when as many tokens of prompts were computed after it came as it has itself: so
-    a short one overtakes a long one, but what comes later than that overtakes nobody.
+    a short one overtakes a long one, but what comes later than that overtakes nobody. Those in the
+    background give way to all others, whenever they came.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class Scheduler:
         self.live: dict[Sequence, None] = {}
         self._slots = list(range(slots - 1, -1, -1))
         self._prompt_tokens = 0  # computed so far
+        self._lacking = False  # whether the last plan had no blocks for one that is to begin
 
     def add(self, sequence: Sequence) -> None:
         sequence.due = self._prompt_tokens + sequence.prompt_length
@@ -66,6 +68,8 @@ class Scheduler:
     def plan(self) -> tuple[list[Chunk], list[int]]:
         """The next step's chunks, and the slots whose sequences were preempted for it."""
         preempted: list[int] = []
+        if self._lacking:
+            self._give_way(preempted)
         decoding = any(s.slot is not None and s.length > s.prompt_length for s in self.live)
         running = [s for s in self.live if s.slot is not None and _may_go_on(s)]
         running = [s for s in running if self._room(s, preempted)]
@@ -119,7 +123,7 @@ class Scheduler:
         waiting = [s for s in self.live if s.slot is None and s.ready]
         prompts = [*(s for s in running if not s.decodes), *waiting]
         full = False
-        for sequence in sorted(prompts, key=lambda s: s.due):
+        for sequence in sorted(prompts, key=lambda s: (s.background, s.due)):
             if sequence.slot is not None:
                 self._compute(sequence, budget)
             elif not full:  # nobody overtakes the one that does not fit
@@ -138,11 +142,15 @@ class Scheduler:
         return True
 
     def _room(self, sequence: Sequence, preempted: list[int]) -> bool:
-        """Makes blocks for all tokens of a running sequence, at the cost of younger ones only."""
+        """Makes blocks for all tokens of a running sequence, at the cost of younger ones only.
+
+        Any in the background counts as younger than those that are not.
+        """
         if sequence.slot is None:
             return False  # preempted a moment ago, for an older one
         while not self.pool.grow(sequence, sequence.length):
-            victim = next(s for s in reversed(self.live) if s.slot is not None)
+            holding = (s for s in reversed(self.live) if s.slot is not None)
+            victim = max(holding, key=lambda s: s.background)  # of equals the first: the youngest
             if victim is sequence:
                 return False
             slot = self._suspend(victim)
@@ -150,8 +158,19 @@ class Scheduler:
             preempted.append(slot)
         return True
 
+    def _give_way(self, preempted: list[int]) -> None:
+        """The youngest in the background loses its blocks to who is not."""
+        self._lacking = False
+        for sequence in reversed(self.live):
+            if sequence.background and (slot := self._suspend(sequence)) is not None:
+                preempted.append(slot)
+                return
+
     def _admit(self, sequence: Sequence) -> bool:
-        if sequence.pending or not self._slots or not self.pool.admit(sequence):
+        if sequence.pending or not self._slots:
+            return False
+        if not self.pool.admit(sequence):
+            self._lacking = not sequence.background
             return False
         sequence.slot = self._slots.pop()
         return True

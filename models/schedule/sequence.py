@@ -71,6 +71,7 @@ class Sequence:
     constraint: Constraint | None = None
     scores_prompt: bool = False  # asks how likely each token of its prompt was
     bad_words: tuple[tuple[int, ...], ...] = ()  # runs of tokens that its answer must not hold
+    background: bool = False  # gives way to all that are not
     prompt_length: int = field(init=False)
     prompt_scores: dict[int, Scores] = field(default_factory=dict)  # of token i + 1, by i
     computed: int = 0

@@ -5,7 +5,8 @@ those with somebody waiting the one with the least is next. Whoever begins to wa
 virtual time, the count of whoever was chosen last: having been idle is worth nothing. That time
 goes on at every choice, even if only newcomers are chosen, so everybody's turn comes. How long an
 answer will be is not known when it begins: it is charged what its user's usually are, and the rest
-is settled at its end.
+is settled at its end. What is in the background is a key of its own, whose turn only comes when no
+other key has somebody waiting.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Generic, TypeVar
 
-from models.request import User
+from models.request import BACKGROUND, User
 
 LEARNED = 1 / 8  # of what is usual, from each answer
 KNOWN = 64  # members that are remembered at least before any is forgotten
@@ -72,7 +73,8 @@ class Party(Generic[C]):
 
     def choose(self) -> Party[C]:
         """The member whose turn it is; of equals the one that began to wait first."""
-        return min(self.queued, key=lambda member: member.served)
+        background = self.members.get(BACKGROUND)
+        return min(self.queued, key=lambda member: (member is background, member.served))
 
     def charge(self, member: Party[C], tokens: float, most: int) -> None:
         """The member's turn has come; there are never more than ``most`` who wait."""

@@ -30,6 +30,8 @@ class Simulated:
     now: float = 0.0
     first: dict[Sequence, float] = field(default_factory=dict)  # when its first token came
     steps: list[tuple[Load, float]] = field(default_factory=list)
+    done: list[Sequence] = field(default_factory=list)
+    preempted: set[Sequence] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.scheduler = Scheduler(
@@ -37,9 +39,10 @@ class Simulated:
         )
         self._chance = random.Random(0)
 
-    def arrive(self, tokens: int, answer: int = 1) -> Sequence:
+    def arrive(self, tokens: int, answer: int = 1, *, background: bool = False) -> Sequence:
         prompt = [self._chance.randrange(1000) for _ in range(tokens)]
         sequence = Sequence("s", prompt, SamplingParams(), frozenset(), tokens + answer, 0)
+        sequence.background = background
         self.scheduler.add(sequence)
         return sequence
 
@@ -47,7 +50,9 @@ class Simulated:
         """So many steps, or all that there are."""
         done = 0
         while self.scheduler.live and done != steps:
+            held = [one for one in self.scheduler.live if one.slot is not None]
             chunks, _ = self.scheduler.plan()
+            self.preempted |= {one for one in held if one.slot is None}
             assert chunks, "nobody makes progress"
             self._take(chunks)
             done += 1
@@ -71,3 +76,4 @@ class Simulated:
         self.first.setdefault(sequence, self.now)
         if len(sequence.tokens) >= sequence.max_length:
             self.scheduler.remove(sequence)
+            self.done.append(sequence)
