@@ -41,6 +41,12 @@ struct Buffer {
     }
   }
 
+  // Within team.run.
+  void round_all(Team& team, Format arithmetic, int rows) {
+    if (arithmetic != Format::kFloat32)
+      team.share(rows, [&](int row) { round(arithmetic, row); });
+  }
+
   Rows rows(Format arithmetic) const {
     return {arithmetic,   values.data(), stride,        halves.data(),
             bytes.data(), scales.data(), offsets.data()};

@@ -65,11 +65,6 @@ void Stack::embed(int row, int32_t id) {
   }
 }
 
-void Stack::round_all(Buffer& buffer, int rows) {
-  if (shape_.arithmetic != Format::kFloat32)
-    team_.share(rows, [&](int row) { buffer.round(shape_.arithmetic, row); });
-}
-
 void Stack::normalise(const std::vector<float>& weight, int row, const float* from) {
   const float scale = 1 / root_mean_square(from, shape_.hidden, shape_.epsilon);
   float* to = normed_.row(row);
@@ -152,9 +147,6 @@ void Stack::run_layer(Layer& layer, const Step& step, const Part& part) {
     store(to, load<Floats>(to) + low);
     store(to + kLanes, load<Floats>(to + kLanes) + high);
   };
-  const auto gated = [this](int row, int panel, Floats gate, Floats up) {
-    store(inner_.row(row) + panel * kLanes, (shape_.gelu ? gelu_tanh(gate) : silu(gate)) * up);
-  };
   const auto in_format = [this](auto work) {
     if (shape_.kv_format == KvFormat::kFloat32) work(Float32{});
     else if (shape_.kv_format == KvFormat::kBFloat16) work(BFloat16{});
@@ -170,18 +162,17 @@ void Stack::run_layer(Layer& layer, const Step& step, const Part& part) {
     team_.share(works, [&](int i) { attend_to<T>(layer, step, part, part.works[i]); });
   });
   const int rows = static_cast<int>(part.rows.size());
-  round_all(mixed_, rows);
+  mixed_.round_all(team_, shape_.arithmetic, rows);
   matmul(team_, layer.o, mixed_.rows(shape_.arithmetic), rows, onto_x);
   team_.share(rows, [&](int i) { normalise(layer.inner_norm, i, x_.row(part.rows[i])); });
-  matmul(team_, layer.gate_up, normed_.rows(shape_.arithmetic), rows, gated);
-  round_all(inner_, rows);
-  matmul(team_, layer.down, inner_.rows(shape_.arithmetic), rows, onto_x);
+  layer.gated.run(team_, shape_.arithmetic, normed_, rows, onto_x);
 }
 
 void Stack::forward(const Step& step) {
   const Prefault::Pause pause(*prefault_);
-  for (Buffer* buffer : {&x_, &normed_, &qkv_, &mixed_, &inner_})
-    buffer->reserve(shape_.arithmetic, std::max(step.tokens, step.kept));
+  const int rows = std::max(step.tokens, step.kept);
+  for (Buffer* buffer : {&x_, &normed_, &qkv_, &mixed_}) buffer->reserve(shape_.arithmetic, rows);
+  for (auto& [width, inner] : inners_) inner.reserve(shape_.arithmetic, rows);
   plan(step);
   const auto logits = [&](int row, int panel, Floats low, Floats high) {
     float* to = step.logits + static_cast<size_t>(row) * shape_.vocab + panel * kPanel;

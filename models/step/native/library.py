@@ -16,9 +16,7 @@ class Shape(Structure):
         ("kv_heads", c_int32),
         ("head_dim", c_int32),
         ("rotary_dim", c_int32),
-        ("inner", c_int32),
         ("vocab", c_int32),
-        ("gelu", c_int32),
         ("arithmetic", c_int32),
         ("half_embedding", c_int32),
         ("kv_format", c_int32),
@@ -27,8 +25,8 @@ class Shape(Structure):
     ]
 
 
-WEIGHTS = ("norm", "q", "k", "v", "o", "inner_norm", "gate", "up", "down")
-BIASES = ("q_bias", "k_bias", "v_bias", "o_bias", "gate_bias", "up_bias", "down_bias")
+WEIGHTS = ("norm", "q", "k", "v", "o", "inner_norm")
+BIASES = ("q_bias", "k_bias", "v_bias", "o_bias")
 HEAD_NORMS = ("q_norm", "k_norm")
 
 
@@ -37,6 +35,17 @@ class LayerWeights(Structure):
         *((name, c_void_p) for name in (*WEIGHTS, *BIASES, *HEAD_NORMS)),
         ("scale", c_float),
         ("window", c_int32),
+    ]
+
+
+GATED = ("gate", "up", "down")
+
+
+class GatedWeights(Structure):
+    _fields_ = [
+        *((name, c_void_p) for name in (*GATED, *(f"{name}_bias" for name in GATED))),
+        ("inner", c_int32),
+        ("gelu", c_int32),
     ]
 
 
@@ -63,6 +72,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
         (c_void_p, POINTER(Shape), c_void_p, c_void_p, c_void_p, POINTER(c_void_p)),
     ),
     "stack_set_layer": (c_int, (c_void_p, c_int32, POINTER(LayerWeights))),
+    "stack_set_gated": (c_int, (c_void_p, c_int32, POINTER(GatedWeights))),
     "stack_set_head": (c_int, (c_void_p, c_void_p, c_void_p, c_void_p)),
     "stack_round_to": (c_int, (c_void_p, c_int32, c_int32)),
     "stack_allocate": (c_int, (c_void_p, c_int32)),

@@ -2,19 +2,12 @@
 #include "stack.h"
 
 #include "guard.h"
+#include "joined.h"
 
 namespace {
 
 std::vector<float> copied(const float* from, int count) {
   return from ? std::vector<float>(from, from + count) : std::vector<float>();
-}
-
-void add_rows(std::vector<const float*>& rows, const float* weight, int first, int count, int k) {
-  for (int i = first; i < first + count; ++i) rows.push_back(weight + static_cast<size_t>(i) * k);
-}
-
-void add_bias(std::vector<float>& biases, const float* bias, int first, int count) {
-  for (int i = first; i < first + count; ++i) biases.push_back(bias ? bias[i] : 0);
 }
 
 }  // namespace
@@ -31,7 +24,6 @@ Stack::Stack(Team& team, const Shape& shape, const void* embedding, const float*
   x_.width = normed_.width = shape.hidden;
   qkv_.width = attended + 2 * shape.kv_heads * shape.head_dim;
   mixed_.width = attended;
-  inner_.width = shape.inner;
 }
 
 void Stack::set_layer(int index, const LayerWeights& w) {
@@ -45,38 +37,26 @@ void Stack::set_layer(int index, const LayerWeights& w) {
   layer.scale = w.scale;
   layer.window = w.window;
 
-  std::vector<const float*> rows;
-  std::vector<float> biases;
-  const auto packed = [&](int k) {
-    const int count = static_cast<int>(rows.size());
-    Matrix matrix = pack(team_, rows.data(), count, k, biases.data(), shape_.arithmetic);
-    rows.clear(), biases.clear();
-    return matrix;
-  };
-  const auto add = [&](const float* weight, const float* bias, int first, int count, int k) {
-    add_rows(rows, weight, first, count, k);
-    add_bias(biases, bias, first, count);
-  };
-  add(w.q, w.q_bias, 0, q, hidden);
-  add(w.k, w.k_bias, 0, kv, hidden);
-  add(w.v, w.v_bias, 0, kv, hidden);
-  layer.qkv = packed(hidden);
-  add(w.o, w.o_bias, 0, hidden, q);
-  layer.o = packed(q);
-  for (int first = 0; first < shape_.inner; first += kLanes) {  // a panel holds both of an output
-    add(w.gate, w.gate_bias, first, kLanes, hidden);
-    add(w.up, w.up_bias, first, kLanes, hidden);
-  }
-  layer.gate_up = packed(hidden);
-  add(w.down, w.down_bias, 0, hidden, shape_.inner);
-  layer.down = packed(shape_.inner);
+  Joined qkv(hidden), o(q);
+  qkv.add(w.q, w.q_bias, 0, q);
+  qkv.add(w.k, w.k_bias, 0, kv);
+  qkv.add(w.v, w.v_bias, 0, kv);
+  o.add(w.o, w.o_bias, 0, hidden);
+  layer.qkv = qkv.packed(team_, shape_.arithmetic);
+  layer.o = o.packed(team_, shape_.arithmetic);
+}
+
+void Stack::set_gated(int index, const GatedWeights& w) {
+  Buffer& inner = inners_[w.inner];
+  inner.width = w.inner;
+  layers_[index].gated = Gated(team_, w, shape_.hidden, shape_.arithmetic, inner);
 }
 
 void Stack::set_head(const float* norm, const float* weight, const float* bias) {
   norm_ = copied(norm, shape_.hidden);
-  std::vector<const float*> rows;
-  add_rows(rows, weight, 0, shape_.vocab, shape_.hidden);
-  head_ = pack(team_, rows.data(), shape_.vocab, shape_.hidden, bias, shape_.arithmetic);
+  Joined head(shape_.hidden);
+  head.add(weight, bias, 0, shape_.vocab);
+  head_ = head.packed(team_, shape_.arithmetic);
 }
 
 void Stack::round_to(Format arithmetic, KvFormat kv_format) {
@@ -99,7 +79,7 @@ void Stack::allocate(int blocks) {
 size_t Stack::weight_bytes() const {
   size_t bytes = head_.bytes();
   for (const Layer& layer : layers_)
-    bytes += layer.qkv.bytes() + layer.o.bytes() + layer.gate_up.bytes() + layer.down.bytes();
+    bytes += layer.qkv.bytes() + layer.o.bytes() + layer.gated.bytes();
   return bytes;
 }
 
@@ -111,6 +91,9 @@ int stack_create(Team* team, const Shape* shape, const void* embedding, const fl
 }
 int stack_set_layer(Stack* stack, int index, const LayerWeights* weights) {
   return guarded([&] { stack->set_layer(index, *weights); });
+}
+int stack_set_gated(Stack* stack, int index, const GatedWeights* weights) {
+  return guarded([&] { stack->set_gated(index, *weights); });
 }
 int stack_set_head(Stack* stack, const float* norm, const float* weight, const float* bias) {
   return guarded([&] { stack->set_head(norm, weight, bias); });

@@ -3,11 +3,13 @@
 // x += o(attention(rope(qkv(norm(x))))); x += down(act(gate(norm(x))) * up(norm(x))); the head.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <vector>
 
 #include "attention.h"
 #include "buffer.h"
+#include "gated.h"
 #include "prefault.h"
 
 // How keys and values are held.
@@ -16,8 +18,7 @@ enum class KvFormat : int32_t { kFloat32, kBFloat16, kFloat16 };
 extern "C" {
 
 struct Shape {
-  int32_t layers, hidden, heads, kv_heads, head_dim, rotary_dim, inner, vocab;
-  int32_t gelu;            // of the gate: 0 is silu, 1 is gelu by tanh
+  int32_t layers, hidden, heads, kv_heads, head_dim, rotary_dim, vocab;
   Format arithmetic;       // of products with matrices
   int32_t half_embedding;  // 1: the embedding is bfloat16, else float32
   KvFormat kv_format;
@@ -27,8 +28,8 @@ struct Shape {
 
 // Row-major float32; biases, q_norm and k_norm may be null. They are copied.
 struct LayerWeights {
-  const float *norm, *q, *k, *v, *o, *inner_norm, *gate, *up, *down;
-  const float *q_bias, *k_bias, *v_bias, *o_bias, *gate_bias, *up_bias, *down_bias;
+  const float *norm, *q, *k, *v, *o, *inner_norm;
+  const float *q_bias, *k_bias, *v_bias, *o_bias;
   const float *q_norm, *k_norm;
   float scale;     // of the scores
   int32_t window;  // a query sees the last so many keys; 0: all
@@ -50,7 +51,8 @@ struct Step {
 }
 
 struct Layer {
-  Matrix qkv, o, gate_up, down;
+  Matrix qkv, o;
+  Gated gated;
   std::vector<float> norm, inner_norm, q_norm, k_norm;
   float scale;
   int window;
@@ -63,6 +65,7 @@ class Stack {
   Stack(Team& team, const Shape& shape, const void* embedding, const float* cosines,
         const float* sines);
   void set_layer(int index, const LayerWeights& weights);
+  void set_gated(int index, const GatedWeights& weights);
   void set_head(const float* norm, const float* weight, const float* bias);
   // Without a pool. The weights stay as they are, so neither before nor after may be 8 bit.
   void round_to(Format arithmetic, KvFormat kv_format);
@@ -86,7 +89,6 @@ class Stack {
   void plan(const Step& step);
   size_t block_bytes() const;  // of all layers
   void normalise(const std::vector<float>& weight, int row, const float* from);
-  void round_all(Buffer& buffer, int rows);
   void run_layer(Layer& layer, const Step& step, const Part& part);
   void rotate(float* head, const float* norm, int position, float scale) const;
   template <class T>
@@ -103,7 +105,8 @@ class Stack {
   std::vector<Layer> layers_;
   std::vector<float> norm_;
   Matrix head_;
-  Buffer x_, normed_, qkv_, mixed_, inner_;
+  Buffer x_, normed_, qkv_, mixed_;
+  std::map<int, Buffer> inners_;  // by width
   std::vector<int> span_of_;  // by flat token
   Part all_, kept_;           // after the last layer's keys only the kept rows matter
   std::vector<std::vector<float>> scores_;  // by member of the team

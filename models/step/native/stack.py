@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections import abc
 from ctypes import c_void_p
 
 import torch
@@ -15,7 +16,7 @@ from models.step.native.blueprint import (
     norm_weight,
     rotary_tables,
 )
-from models.step.native.library import LayerWeights, Shape, Step
+from models.step.native.library import GATED, GatedWeights, LayerWeights, Shape, Step
 from models.step.native.team import Team
 
 KV_FORMATS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
@@ -59,9 +60,7 @@ class Stack:
             kv_heads=blueprint.kv_heads,
             head_dim=blueprint.head_dim,
             rotary_dim=2 * self._cosines.shape[1],
-            inner=blueprint.inner,
             vocab=blueprint.vocab,
-            gelu=blueprint.gelu,
             arithmetic=ARITHMETICS[arithmetic],
             half_embedding=self._embedding.dtype == torch.bfloat16,
             kv_format=KV_FORMATS[kv_dtype],
@@ -158,9 +157,15 @@ class Stack:
         return self._logits[:rows]
 
     def _set_layer(self, index: int, layer: LayerParts, blueprint: Blueprint) -> None:
-        held = _LayerTensors(layer, blueprint)
-        weights = ctypes.byref(held.weights)
-        self.team.call(self._library.stack_set_layer, self._handle, index, weights)
+        attending = _Held(n for n in layer.linears.items() if n[0] not in GATED)
+        for name, norm in layer.norms.items():
+            size = blueprint.head_dim if name in ("q_norm", "k_norm") else blueprint.hidden
+            attending[name] = norm_weight(norm, size, blueprint.epsilon)
+        weights = LayerWeights(**attending.pointers, scale=layer.scale, window=layer.window)
+        self.team.call(self._library.stack_set_layer, self._handle, index, ctypes.byref(weights))
+        gated = _Held(n for n in layer.linears.items() if n[0] in GATED)
+        made = GatedWeights(**gated.pointers, inner=blueprint.inner, gelu=blueprint.gelu)
+        self.team.call(self._library.stack_set_gated, self._handle, index, ctypes.byref(made))
 
     def _set_head(self, blueprint: Blueprint) -> None:
         norm = norm_weight(blueprint.norm, blueprint.hidden, blueprint.epsilon)
@@ -170,19 +175,17 @@ class Stack:
         self.team.call(self._library.stack_set_head, self._handle, *pointers)
 
 
-class _LayerTensors:
-    """One layer's weights as float32, alive for as long as the library reads them."""
+class _Held(dict[str, Tensor | None]):
+    """Weights as float32, alive for as long as the library reads them."""
 
-    def __init__(self, layer: LayerParts, blueprint: Blueprint) -> None:
-        self._held: dict[str, Tensor | None] = {}
-        for name, linear in layer.linears.items():
-            self._held[name] = _floats(linear.weight)
-            self._held[f"{name}_bias"] = _floats(linear.bias)
-        for name, norm in layer.norms.items():
-            size = blueprint.head_dim if name in ("q_norm", "k_norm") else blueprint.hidden
-            self._held[name] = norm_weight(norm, size, blueprint.epsilon)
-        pointers = {name: None if t is None else t.data_ptr() for name, t in self._held.items()}
-        self.weights = LayerWeights(**pointers, scale=layer.scale, window=layer.window)
+    def __init__(self, linears: abc.Iterable[tuple[str, nn.Linear]]) -> None:
+        for name, linear in linears:
+            self[name] = _floats(linear.weight)
+            self[f"{name}_bias"] = _floats(linear.bias)
+
+    @property
+    def pointers(self) -> dict[str, int | None]:
+        return {name: None if t is None else t.data_ptr() for name, t in self.items()}
 
 
 def _floats(parameter: nn.Parameter | Tensor | None) -> Tensor | None:
