@@ -212,6 +212,7 @@ class AppSettings(Settings):
     api_keys_file: str | None = Field(
         None, description="a file with one key a line, which Serve does not show"
     )
+    chat_page: bool = Field(True, description="a page for browsers at `/`, to talk with the models")
     cors_origins: list[Origin] = Field(
         default_factory=list,
         description="web pages of these origins may ask (`*`: of all); none: CORS is off",

@@ -17,10 +17,15 @@ logger = logging.getLogger("stepserve")
 RETRY_S = 2.0
 
 
-async def announce(engines: Iterable[RemoteEngine | RemoteEmbedder]) -> None:
-    """Logs a line for each model as it becomes ready, then where to send requests."""
+async def announce(engines: Iterable[RemoteEngine | RemoteEmbedder], *, page: bool) -> None:
+    """Logs a line for each model as it becomes ready, then where to send requests.
+
+    ``page`` tells whether there is one for browsers.
+    """
     await asyncio.gather(*map(_announce, engines))
-    logger.info("ready: send requests to %s/v1", await asyncio.to_thread(_url))
+    url = await asyncio.to_thread(_url)
+    browse = f", or open {url} in a browser" if page else ""
+    logger.info("ready: send requests to %s/v1%s", url, browse)
 
 
 async def _announce(engine: RemoteEngine | RemoteEmbedder) -> None:

@@ -82,7 +82,8 @@ class Ingress:
         self._engines: dict[str, RemoteEngine | RemoteEmbedder] = {}
         for model, tokenizer, handle in zip(settings.models, tokenizers, models, strict=True):
             self._engines[model.name] = await _engine(model, tokenizer, handle)
-        self._announcing = asyncio.create_task(announce(self._engines.values()))
+        announcing = announce(self._engines.values(), page=settings.chat_page)
+        self._announcing = asyncio.create_task(announcing)
 
     async def __serve_build_asgi_app__(self) -> Starlette:
         graph = Graph(self._engines, vllm_names=self._settings.vllm_metrics)

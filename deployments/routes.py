@@ -10,11 +10,12 @@ from typing import Any
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route
 
 from configs.settings import AppSettings
 from deployments.anthropic.catalog import model_info, model_page
 from deployments.anthropic_routes import Messages, MessageTokens
+from deployments.chat_page import chat_page_routes
 from deployments.dialects import is_anthropic
 from deployments.door import Door
 from deployments.embeddings import Embeddings
@@ -40,7 +41,7 @@ def routes(
     responses: ResponseStore | None,
     keys: KeyRing,
     door: Door,
-) -> list[Route]:
+) -> list[BaseRoute]:
     """All routes; without ``responses`` none are kept."""
     tokens = Tokenization(engines, settings)
     models = Models(engines)
@@ -57,6 +58,7 @@ def routes(
         Route("/openapi.json", OpenApi(engines, keys=not keys.open).show),
         Route("/health", health),
         Route("/ready", status.ready),
+        *(chat_page_routes() if settings.chat_page else []),
     ]
 
 

@@ -37,7 +37,7 @@ async def test_models_are_told_apart() -> None:
     assert answer.json()["choices"][0]["message"]["content"] == "2"
 
 
-@pytest.mark.parametrize("path", ["/", "/v1", "/v1/nothing", "/v1/chat/completions/", "/docs"])
+@pytest.mark.parametrize("path", ["/v1", "/v1/nothing", "/v1/chat/completions/", "/docs"])
 async def test_unknown_paths(path: str) -> None:
     async with client(make_app()) as http:
         answer = await http.post(path)

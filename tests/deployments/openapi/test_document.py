@@ -39,7 +39,7 @@ EXAMPLES = 10
 
 def make() -> Starlette:
     generating = TokenizingMock("mock", pieces=["a", "b"], max_context=64)
-    return make_app(generating, Counting("vectors"))
+    return make_app(generating, Counting("vectors"), chat_page=False)
 
 
 schema = schemathesis.openapi.from_dict(document(["mock"], ["vectors"], keys=False))
@@ -47,7 +47,7 @@ schema.app = make()
 
 
 def declared(app: Starlette) -> set[tuple[str, str]]:
-    found = set()
+    found: set[tuple[str, str]] = set()
     for route in app.routes:
         assert isinstance(route, Route)
         for method in (route.methods or set()) - {"HEAD"}:
