@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from models.step.attention import Recorder
 from models.step.host import available_memory, instructions
 from models.step.native.blueprint import LANES, read_blueprint
 from models.step.native.build import NoNative
@@ -15,6 +14,7 @@ from models.step.native.forward import NativeForward
 from models.step.native.rows import RowKernels
 from models.step.native.stack import Stack
 from models.step.native.team import Team
+from models.step.native.trace import Trace
 from models.step.weights import parameters_of, weights_of
 from models.step.widen import computed_in
 
@@ -29,7 +29,6 @@ class NativeWay:
     def __init__(
         self,
         model: PreTrainedModel,
-        seen: Recorder,
         *,
         block_size: int,
         positions: int,
@@ -38,7 +37,7 @@ class NativeWay:
     ) -> None:
         """Raises NoNative if the kernels do not know this model, or cannot be had here."""
         _require_suited(model, block_size)
-        self._blueprint = read_blueprint(model, seen.options)
+        self._blueprint = read_blueprint(model, Trace(model))
         self._team = Team(torch.get_num_threads())
         # 8-bit weights are read so fast that keys and values of 32 would be most of a step.
         half = torch.bfloat16 if self._team.multiplies_bfloat16 else torch.float16

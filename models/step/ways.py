@@ -71,7 +71,7 @@ def ways(
     if kernels == "native" or (kernels == "auto" and model.device.type == "cpu"):
         try:
             yield NativeWay(
-                model, seen, block_size=size, positions=positions, kv_dtype=kv_dtype, int8=int8
+                model, block_size=size, positions=positions, kv_dtype=kv_dtype, int8=int8
             )
         except NoNative as reason:
             if isinstance(reason, NoLibrary):

@@ -95,12 +95,13 @@ inline void score(const Query* queries, const typename T::Stored* const* tiles, 
 // Scores to weights, in place, as values are multiplied with; 0 where the query does not see.
 // Returns their sum.
 template <class T>
-float soften(const Query& query, float* scores, int start, int stop) {
+float soften(const Query& query, float cap, float* scores, int start, int stop) {
   const Ints lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   const auto seen = [&](int at) { return (lane + at >= query.first) & (lane + at < query.end); };
   Floats top = floats(-INFINITY);
   for (int at = start; at < stop; at += kLanes) {
-    const Floats s = seen(at) ? load<Floats>(scores + at - start) : floats(-INFINITY);
+    const Floats score = capped(load<Floats>(scores + at - start), cap);
+    const Floats s = seen(at) ? score : floats(-INFINITY);
     store(scores + at - start, s);
     top = larger(s, top);
   }
@@ -137,7 +138,8 @@ inline void mix(const Pages<T>& pages, int head, const Query* queries, const flo
 }
 
 template <class T, int R>
-void attend_rows(const Pages<T>& pages, int head, const Query* queries, float* weights) {
+void attend_rows(const Pages<T>& pages, int head, const Query* queries, float cap,
+                 float* weights) {
   int start = queries[0].first, end = queries[0].end;
   for (int r = 1; r < R; ++r) {
     start = std::min(start, queries[r].first);
@@ -157,7 +159,7 @@ void attend_rows(const Pages<T>& pages, int head, const Query* queries, float* w
   }
   float totals[R];
   for (int r = 0; r < R; ++r)
-    totals[r] = soften<T>(queries[r], &weights[r * stride], start, start + stride);
+    totals[r] = soften<T>(queries[r], cap, &weights[r * stride], start, start + stride);
 
   int column = 0;
   for (; column + 4 * kLanes <= pages.head_dim; column += 4 * kLanes)
@@ -169,9 +171,10 @@ void attend_rows(const Pages<T>& pages, int head, const Query* queries, float* w
 // At most kQueries queries of one sequence and key head; `weights` has room for all their keys and
 // a tile more, for each.
 template <class T, int R = kQueries>
-void attend(const Pages<T>& pages, int head, const Query* queries, int count, float* weights) {
+void attend(const Pages<T>& pages, int head, const Query* queries, int count, float cap,
+            float* weights) {
   if constexpr (R > 0) {
-    if (count == R) return attend_rows<T, R>(pages, head, queries, weights);
-    attend<T, R - 1>(pages, head, queries, count, weights);
+    if (count == R) return attend_rows<T, R>(pages, head, queries, cap, weights);
+    attend<T, R - 1>(pages, head, queries, count, cap, weights);
   }
 }

@@ -13,67 +13,26 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from models.step.attention import Options
 from models.step.native.build import NoNative
+from models.step.native.layer import LayerParts, LayerReader, Rows
+from models.step.native.rotation import require_steady, rotaries
+from models.step.native.trace import Trace, same
 
 ROWS_AT_ONCE = 4096
 LANES = 16  # numbers that the kernels work on at a time
 ACTIVATIONS = {"silu": 0, "swish": 0, "gelu_pytorch_tanh": 1, "gelu_new": 1}
-PARTS = {
-    "input_layernorm": "norm",
-    "self_attn.q_proj": "q",
-    "self_attn.k_proj": "k",
-    "self_attn.v_proj": "v",
-    "self_attn.o_proj": "o",
-    "self_attn.q_norm": "q_norm",
-    "self_attn.k_norm": "k_norm",
-    "post_attention_layernorm": "inner_norm",
-    "mlp.gate_proj": "gate",
-    "mlp.up_proj": "up",
-    "mlp.down_proj": "down",
-}
-OPTIONAL = {"q_norm", "k_norm"}
-# What only shapes the tables of cosines and sines, which are asked of the model itself.
-ROTARY = {
-    "rope_type",
-    "type",
-    "rope_theta",
-    "partial_rotary_factor",
-    "factor",
-    "attention_factor",
-    "max_position_embeddings",
-    "original_max_position_embeddings",
-    "beta_fast",
-    "beta_slow",
-    "mscale",
-    "mscale_all_dim",
-    "truncate",
-    "low_freq_factor",
-    "high_freq_factor",
-    "mrope_section",  # of images; a text's positions are the same in all sections
-    "mrope_interleaved",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class LayerParts:
-    """One layer's modules, and how it attends."""
-
-    linears: abc.Mapping[str, nn.Linear]
-    norms: abc.Mapping[str, nn.Module]
-    scale: float
-    window: int
+# Of numbers so large that no comparison may come to them.
+BOUNDS = ("clip", "clamp", "limit")
 
 
 @dataclass(frozen=True, slots=True)
 class Blueprint:
-    """A stack of the common shape: all that the kernels need of a model."""
+    """All that the kernels need of a model."""
 
     layers: abc.Sequence[LayerParts]
     embedding: nn.Embedding
     norm: nn.Module
     head: nn.Linear
-    rotary: nn.Module
     hidden: int
     heads: int
     kv_heads: int
@@ -82,13 +41,17 @@ class Blueprint:
     vocab: int  # rows of the head
     gelu: int
     epsilon: float
+    embedding_scale: float
+    residual_scale: float  # of what each half of a layer adds
+    logit_scale: float
+    logit_cap: float  # 0: none
 
     @property
-    def linears(self) -> abc.Iterator[nn.Linear]:
+    def linears(self) -> abc.Iterator[Rows]:
         """Every matrix of a step."""
         for layer in self.layers:
             yield from layer.linears.values()
-        yield self.head
+        yield Rows(self.head)
 
     @property
     def numbers_per_token(self) -> int:
@@ -96,73 +59,97 @@ class Blueprint:
         return 2 * len(self.layers) * self.kv_heads * self.head_dim
 
 
-def read_blueprint(model: PreTrainedModel, options: abc.Sequence[Options]) -> Blueprint:
-    """``options`` are those of each attention layer, in order. Raises NoNative."""
-    config: Any = model.config
-    inside = getattr(model, "model", None)
-    found: list[Any] = [
-        getattr(inside, name, None) for name in ("embed_tokens", "layers", "norm", "rotary_emb")
-    ]
-    head = getattr(model, "lm_head", None)
-    if None in found or not isinstance(head, nn.Linear):
+@torch.inference_mode()
+def read_blueprint(model: PreTrainedModel, trace: Trace) -> Blueprint:
+    """``trace`` is of the model. Raises NoNative."""
+    config: Any = model.config.get_text_config(decoder=True)
+    _require_steady(config)
+    embedding = model.get_input_embeddings()
+    head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+    layers = _layers(model, trace)
+    norm = _norm_between(model, trace, layers[-1], head)
+    if not isinstance(embedding, nn.Embedding) or not isinstance(head, nn.Linear):
         raise NoNative(f"{type(model).__name__} is no stack that they know")
-    embedding, layers, norm, rotary = found
-    if len(layers) != len(options):
-        raise NoNative("not each layer attends once")
-    parts = [_layer(layer, option) for layer, option in zip(layers, options, strict=True)]
-    activation = _number(config, "hidden_act")
+    reader = LayerReader(trace, rotaries(model, trace))
+    parts = [reader.read(*both) for both in zip(layers, trace.attended, strict=True)]
+    activation = _number(config, "hidden_act", "hidden_activation")
     if activation not in ACTIVATIONS:
         raise NoNative(f"its activation is {activation}")
-    _require_steady(rotary, getattr(config, "rope_parameters", None) or {})
-    first = parts[0].linears
-    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    shape = trace.attended[0].query.shape, trace.attended[0].value.shape
+    cap = getattr(config, "final_logit_softcapping", None) or 0.0
+    scores = trace.returned(head)
     blueprint = Blueprint(
         layers=parts,
         embedding=embedding,
         norm=norm,
         head=head,
-        rotary=rotary,
-        hidden=config.hidden_size,
-        heads=first["q"].out_features // head_dim,
-        kv_heads=first["k"].out_features // head_dim,
-        head_dim=head_dim,
-        inner=first["gate"].out_features,
+        hidden=head.in_features,
+        heads=shape[0][1],
+        kv_heads=shape[1][1],
+        head_dim=shape[0][3],
+        inner=parts[0].linears["down"].shape[1],
         vocab=head.out_features,
         gelu=ACTIVATIONS[activation],
-        epsilon=_number(config, "rms_norm_eps"),
+        epsilon=_epsilon([norm, *(norm for layer in parts for norm in layer.norms.values())]),
+        embedding_scale=_ratio(trace.given(layers[0]), embedding.weight[trace.ids]),
+        residual_scale=getattr(config, "residual_multiplier", 1.0),
+        logit_scale=1.0 if cap else _ratio(trace.logits, scores),
+        logit_cap=cap,
     )
     _require_fitting(blueprint)
     return blueprint
 
 
-def _number(config: Any, name: str) -> Any:
-    value = getattr(config, name, None)
+def _layers(model: nn.Module, trace: Trace) -> list[nn.Module]:
+    """Those whose attention was seen, in their order."""
+    count = len(trace.attended)
+    for stack in model.modules():
+        if isinstance(stack, nn.ModuleList) and len(stack) == count > 0:
+            inside = zip(stack, trace.attended, strict=True)
+            if all(attended.module in {*layer.modules()} for layer, attended in inside):
+                return [*stack]
+    raise NoNative(f"{type(model).__name__} is no stack that they know")
+
+
+def _norm_between(
+    model: nn.Module, trace: Trace, last: nn.Module, head: nn.Module | None
+) -> nn.Module:
+    for norm in model.modules():
+        fed = head is not None and same(trace.returned(norm), trace.given(head))
+        if fed and same(trace.given(norm), trace.returned(last)) and not [*norm.children()]:
+            return norm
+    raise NoNative(f"{type(model).__name__} is no stack that they know")
+
+
+def _number(config: Any, *names: str) -> Any:
+    value = next((v for name in names if (v := getattr(config, name, None)) is not None), None)
     if value is None:
-        raise NoNative(f"its config names no {name}")
+        raise NoNative(f"its config names no {names[0]}")
     return value
 
 
-def _require_steady(rotary: nn.Module, parameters: abc.Mapping[str, Any]) -> None:
-    """No comparison of short texts would show what begins at far positions only."""
-    if getattr(rotary, "rope_type", "default") in ("dynamic", "longrope"):
-        raise NoNative("its rotary frequencies change with the length")
-    told = {name for name, value in parameters.items() if value is not None}
-    if unknown := told - ROTARY:
-        raise NoNative(f"they know no {', '.join(sorted(unknown))} of its positions")
+def _require_steady(config: Any) -> None:
+    require_steady(getattr(config, "rope_parameters", None) or {})
+    for name, value in config.to_dict().items():
+        if value and any(bound in name for bound in BOUNDS):
+            raise NoNative(f"they know no {name}")
 
 
-def _layer(layer: nn.Module, options: Options) -> LayerParts:
-    if options.softcap is not None or options.sinks is not None:
-        raise NoNative("it caps its scores or has sinks")
-    known = {PARTS.get(name.rpartition(".")[0]) for name, _ in layer.named_parameters()}
-    if None in known or not known >= set(PARTS.values()) - OPTIONAL:
-        raise NoNative(f"{type(layer).__name__} has other parts than they know")
-    modules = {PARTS[name]: module for name, module in layer.named_modules() if name in PARTS}
-    linears = {name: part for name, part in modules.items() if isinstance(part, nn.Linear)}
-    norms = {name: part for name, part in modules.items() if name not in linears}
-    if options.scale is None:
-        raise NoNative("it does not say how it scales its scores")
-    return LayerParts(linears, norms, options.scale, options.window or 0)
+def _epsilon(norms: abc.Sequence[nn.Module]) -> float:
+    values = {getattr(n, "variance_epsilon", getattr(n, "eps", None)) for n in norms}
+    if len(values) != 1 or (value := values.pop()) is None:
+        raise NoNative("its norms have no epsilon in common")
+    return float(value)
+
+
+def _ratio(numbers: Tensor | None, others: Tensor | None) -> float:
+    """What ``others`` were multiplied by."""
+    assert numbers is not None
+    assert others is not None
+    mine, theirs = numbers.double().flatten(), others.double().flatten()
+    if torch.equal(mine, theirs):
+        return 1.0
+    return float(mine @ theirs / (theirs @ theirs))
 
 
 def _require_fitting(stack: Blueprint) -> None:
@@ -182,40 +169,39 @@ def _require_fitting(stack: Blueprint) -> None:
         "down": (stack.hidden, stack.inner),
     }
     fits = stack.heads % stack.kv_heads == 0
+    sizes = {"q_norm": (stack.head_dim, attended), "k_norm": (stack.head_dim, kept)}
+    fits = fits and all(
+        _size(norm) in sizes.get(name, (stack.hidden,))
+        for layer in stack.layers
+        for name, norm in layer.norms.items()
+    )
     fits = fits and all(_shapes(layer) == shapes for layer in stack.layers)
     fits = fits and stack.head.weight.shape[1] == stack.embedding.embedding_dim == stack.hidden
     if not fits:
         raise NoNative("its layers have other shapes than they know")
 
 
-def _shapes(layer: LayerParts) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(linear.weight.shape) for name, linear in layer.linears.items()}
+def _shapes(layer: LayerParts) -> dict[str, tuple[int, int]]:
+    return {name: rows.shape for name, rows in layer.linears.items()}
+
+
+def _size(norm: nn.Module) -> int:
+    return next(norm.parameters()).numel()
 
 
 @torch.inference_mode()
-def norm_weight(norm: nn.Module, size: int, epsilon: float) -> Tensor:
+def norm_weight(norm: nn.Module, epsilon: float) -> Tensor:
     """What it multiplies each number of a row of length one by, whatever its weight stands for."""
-    weight: Tensor = norm(torch.ones(1, size))[0].float() * (1 + epsilon) ** 0.5
-    return weight.expand(size).contiguous()
+    weight: Tensor = norm(torch.ones(1, _size(norm)))[0].float() * (1 + epsilon) ** 0.5
+    return weight.contiguous()
 
 
-@torch.inference_mode()
-def rotary_tables(rotary: nn.Module, positions: int) -> tuple[Tensor, Tensor]:
-    """Cosines and sines [positions, rotary dim / 2], as float32."""
-    places = torch.arange(positions)[None]
-    cosines, sines = rotary(torch.zeros(1), position_ids=places)
-    half = cosines.shape[-1] // 2
-    return cosines[0, :, :half].float().contiguous(), sines[0, :, :half].float().contiguous()
-
-
-@torch.inference_mode()
 def embeddings(embedding: nn.Embedding) -> Tensor:
-    """[tokens, hidden] as the model begins with them; bfloat16 if that loses nothing."""
-    parts = torch.split(torch.arange(embedding.num_embeddings), ROWS_AT_ONCE)
-    small = torch.empty(embedding.weight.shape, dtype=torch.bfloat16)
-    for part in parts:
-        rows = embedding(part)
-        small[part] = rows.bfloat16()
-        if not torch.equal(small[part].to(rows.dtype), rows):
-            return torch.cat([embedding(part).float() for part in parts])
+    """[tokens, hidden] of its weights; bfloat16 if that loses nothing."""
+    weight = embedding.weight.detach()
+    small = torch.empty(weight.shape, dtype=torch.bfloat16)
+    for part in torch.split(torch.arange(len(weight)), ROWS_AT_ONCE):
+        small[part] = weight[part].bfloat16()
+        if not torch.equal(small[part].to(weight.dtype), weight[part]):
+            return weight.float().contiguous()
     return small

@@ -54,39 +54,65 @@ void Stack::plan(const Step& step) {
 void Stack::embed(int row, int32_t id) {
   const size_t start = static_cast<size_t>(id) * shape_.hidden;
   float* to = x_.row(row);
-  if (!shape_.half_embedding) {
+  if (shape_.half_embedding) {
+    const uint16_t* from = static_cast<const uint16_t*>(embedding_) + start;
+    for (int i = 0; i < shape_.hidden; ++i) {
+      const uint32_t bits = static_cast<uint32_t>(from[i]) << 16;
+      std::memcpy(to + i, &bits, sizeof bits);
+    }
+  } else {
     std::memcpy(to, static_cast<const float*>(embedding_) + start, sizeof(float) * shape_.hidden);
-    return;
   }
-  const uint16_t* from = static_cast<const uint16_t*>(embedding_) + start;
-  for (int i = 0; i < shape_.hidden; ++i) {
-    const uint32_t bits = static_cast<uint32_t>(from[i]) << 16;
-    std::memcpy(to + i, &bits, sizeof bits);
-  }
+  if (shape_.embedding_scale != 1)
+    for (int i = 0; i < shape_.hidden; ++i) to[i] *= shape_.embedding_scale;
 }
 
 void Stack::normalise(const std::vector<float>& weight, int row, const float* from) {
-  const float scale = 1 / root_mean_square(from, shape_.hidden, shape_.epsilon);
   float* to = normed_.row(row);
-  for (int i = 0; i < shape_.hidden; ++i) to[i] = weight[i] * (from[i] * scale);
+  if (weight.empty()) {
+    std::memcpy(to, from, sizeof(float) * shape_.hidden);
+  } else {
+    const float scale = 1 / root_mean_square(from, shape_.hidden, shape_.epsilon);
+    for (int i = 0; i < shape_.hidden; ++i) to[i] = weight[i] * (from[i] * scale);
+  }
   normed_.round(shape_.arithmetic, row);
 }
 
-void Stack::rotate(float* head, const float* norm, int position, float scale) const {
-  if (norm) {
-    const float inverse = 1 / root_mean_square(head, shape_.head_dim, shape_.epsilon);
-    for (int i = 0; i < shape_.head_dim; ++i) head[i] = norm[i] * (head[i] * inverse);
+// What was held back of a row goes where it belongs.
+void Stack::add_back(const std::vector<float>& norm, int row, float* to) {
+  const float* from = held_.row(row);
+  const float residual = shape_.residual_scale;
+  if (norm.empty()) {
+    for (int i = 0; i < shape_.hidden; ++i) to[i] += residual * from[i];
+  } else {
+    const float scale = residual / root_mean_square(from, shape_.hidden, shape_.epsilon);
+    for (int i = 0; i < shape_.hidden; ++i) to[i] += norm[i] * (from[i] * scale);
   }
-  const int half = shape_.rotary_dim / 2;
-  const float* cosine = cosines_ + static_cast<size_t>(position) * half;
-  const float* sine = sines_ + static_cast<size_t>(position) * half;
-  for (int i = 0; i < half; ++i) {
-    const float low = head[i], high = head[i + half];
-    head[i] = low * cosine[i] - high * sine[i];
-    head[i + half] = high * cosine[i] + low * sine[i];
+}
+
+void Stack::normalise_heads(const std::vector<float>& norm, float* heads, int count) const {
+  if (norm.empty()) return;
+  const int together = static_cast<int>(norm.size());
+  for (float* x = heads; x < heads + count * shape_.head_dim; x += together) {
+    const float inverse = 1 / root_mean_square(x, together, shape_.epsilon);
+    for (int i = 0; i < together; ++i) x[i] = norm[i] * (x[i] * inverse);
   }
-  if (scale != 1)
-    for (int i = 0; i < shape_.head_dim; ++i) head[i] *= scale;
+}
+
+// Queries or keys of one row, normed and rotated.
+void Stack::turn(const Layer& layer, const std::vector<float>& norm, float* heads, int count,
+                 int position) const {
+  if (!layer.norms_last) normalise_heads(norm, heads, count);
+  const int half = layer.rotary_dim / 2;
+  const float* cosine = layer.cosines + static_cast<size_t>(position) * half;
+  const float* sine = layer.sines + static_cast<size_t>(position) * half;
+  for (float* head = heads; head < heads + count * shape_.head_dim; head += shape_.head_dim)
+    for (int i = 0; i < half; ++i) {
+      const float low = head[i], high = head[i + half];
+      head[i] = low * cosine[i] - high * sine[i];
+      head[i + half] = high * cosine[i] + low * sine[i];
+    }
+  if (layer.norms_last) normalise_heads(norm, heads, count);
 }
 
 template <class T>
@@ -106,19 +132,15 @@ void Stack::place(const Layer& layer, const Step& step, int row) {
   float* query = qkv_.row(row);
   float* key = query + shape_.heads * dim;
   const float* value = key + shape_.kv_heads * dim;
-  const float* q_norm = layer.q_norm.empty() ? nullptr : layer.q_norm.data();
-  const float* k_norm = layer.k_norm.empty() ? nullptr : layer.k_norm.data();
-  for (int head = 0; head < shape_.heads; ++head) {
-    rotate(query + head * dim, q_norm, position, layer.scale);
+  turn(layer, layer.q_norm, query, shape_.heads, position);
+  for (int head = 0; head < shape_.heads; ++head)
     for (int i = 0; i < dim; i += kLanes)
-      T::settle(query + head * dim, i, load<Floats>(query + head * dim + i));
-  }
+      T::settle(query + head * dim, i, layer.scale * load<Floats>(query + head * dim + i));
+  turn(layer, layer.k_norm, key, shape_.kv_heads, position);
   const bool last = position + 1 == span.start + span.count;
   const Pages<T> pages = pages_of<T>(layer, step, span);
-  for (int head = 0; head < shape_.kv_heads; ++head) {
-    rotate(key + head * dim, k_norm, position, 1);
+  for (int head = 0; head < shape_.kv_heads; ++head)
     pages.write(position, head, key + head * dim, value + head * dim, last);
-  }
 }
 
 template <class T>
@@ -133,7 +155,7 @@ void Stack::attend_to(const Layer& layer, const Step& step, const Part& part, co
     queries[i] = {qkv_.row(row) + head * dim, mixed_.row(to) + head * dim, first, end};
   }
   const Pages<T> pages = pages_of<T>(layer, step, span);
-  attend(pages, work.head, queries, work.count, scores_[Team::member()].data());
+  attend(pages, work.head, queries, work.count, layer.cap, scores_[Team::member()].data());
 }
 
 // All rows leave their keys and values; those of `part` go on.
@@ -142,10 +164,17 @@ void Stack::run_layer(Layer& layer, const Step& step, const Part& part) {
     store(qkv_.row(row) + panel * kPanel, low);
     store(qkv_.row(row) + panel * kPanel + kLanes, high);
   };
-  const auto onto_x = [&](int row, int panel, Floats low, Floats high) {
-    float* to = x_.row(part.rows[row]) + panel * kPanel;
-    store(to, load<Floats>(to) + low);
-    store(to + kLanes, load<Floats>(to + kLanes) + high);
+  const bool held[] = {layer.parallel || !layer.behind.empty(), !layer.inner_behind.empty()};
+  const auto add = [&](bool held) {
+    return [&, held](int row, int panel, Floats low, Floats high) {
+      float* to = (held ? held_.row(row) : x_.row(part.rows[row])) + panel * kPanel;
+      const Floats residual = floats(shape_.residual_scale);
+      store(to, held ? low : load<Floats>(to) + residual * low);
+      store(to + kLanes, held ? high : load<Floats>(to + kLanes) + residual * high);
+    };
+  };
+  const auto add_held = [&](const std::vector<float>& norm) {
+    team_.share(part.rows.size(), [&](int i) { add_back(norm, i, x_.row(part.rows[i])); });
   };
   const auto in_format = [this](auto work) {
     if (shape_.kv_format == KvFormat::kFloat32) work(Float32{});
@@ -163,20 +192,24 @@ void Stack::run_layer(Layer& layer, const Step& step, const Part& part) {
   });
   const int rows = static_cast<int>(part.rows.size());
   mixed_.round_all(team_, shape_.arithmetic, rows);
-  matmul(team_, layer.o, mixed_.rows(shape_.arithmetic), rows, onto_x);
+  matmul(team_, layer.o, mixed_.rows(shape_.arithmetic), rows, add(held[0]));
+  if (held[0] && !layer.parallel) add_held(layer.behind);
   team_.share(rows, [&](int i) { normalise(layer.inner_norm, i, x_.row(part.rows[i])); });
-  layer.gated.run(team_, shape_.arithmetic, normed_, rows, onto_x);
+  layer.gated.run(team_, shape_.arithmetic, normed_, rows, add(held[1]));
+  if (held[1] || layer.parallel) add_held(layer.inner_behind);
 }
 
 void Stack::forward(const Step& step) {
   const Prefault::Pause pause(*prefault_);
   const int rows = std::max(step.tokens, step.kept);
-  for (Buffer* buffer : {&x_, &normed_, &qkv_, &mixed_}) buffer->reserve(shape_.arithmetic, rows);
+  for (Buffer* buffer : {&x_, &normed_, &qkv_, &mixed_, &held_})
+    buffer->reserve(shape_.arithmetic, rows);
   for (auto& [width, inner] : inners_) inner.reserve(shape_.arithmetic, rows);
   plan(step);
   const auto logits = [&](int row, int panel, Floats low, Floats high) {
     float* to = step.logits + static_cast<size_t>(row) * shape_.vocab + panel * kPanel;
-    const Floats both[] = {low, high};
+    const Floats both[] = {capped(shape_.logit_scale * low, shape_.logit_cap),
+                           capped(shape_.logit_scale * high, shape_.logit_cap)};
     std::memcpy(to, both, sizeof(float) * std::min(kPanel, shape_.vocab - panel * kPanel));
   };
   team_.run([&] {

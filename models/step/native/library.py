@@ -15,26 +15,36 @@ class Shape(Structure):
         ("heads", c_int32),
         ("kv_heads", c_int32),
         ("head_dim", c_int32),
-        ("rotary_dim", c_int32),
         ("vocab", c_int32),
         ("arithmetic", c_int32),
         ("half_embedding", c_int32),
         ("kv_format", c_int32),
         ("block_size", c_int32),
         ("epsilon", c_float),
+        ("embedding_scale", c_float),
+        ("residual_scale", c_float),
+        ("logit_scale", c_float),
+        ("logit_cap", c_float),
     ]
 
 
-WEIGHTS = ("norm", "q", "k", "v", "o", "inner_norm")
+WEIGHTS = ("q", "k", "v", "o")
 BIASES = ("q_bias", "k_bias", "v_bias", "o_bias")
-HEAD_NORMS = ("q_norm", "k_norm")
+NORMS = ("norm", "behind", "inner_norm", "inner_behind", "q_norm", "k_norm")
+TABLES = ("cosines", "sines")
 
 
 class LayerWeights(Structure):
     _fields_ = [
-        *((name, c_void_p) for name in (*WEIGHTS, *BIASES, *HEAD_NORMS)),
-        ("scale", c_float),
+        *((name, c_void_p) for name in (*WEIGHTS, *BIASES, *NORMS, *TABLES)),
+        ("rotary_dim", c_int32),
+        ("q_normed", c_int32),
+        ("k_normed", c_int32),
+        ("norms_last", c_int32),
+        ("parallel", c_int32),
         ("window", c_int32),
+        ("scale", c_float),
+        ("cap", c_float),
     ]
 
 
@@ -69,7 +79,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "team_destroy": (None, (c_void_p,)),
     "stack_create": (
         c_int,
-        (c_void_p, POINTER(Shape), c_void_p, c_void_p, c_void_p, POINTER(c_void_p)),
+        (c_void_p, POINTER(Shape), c_void_p, POINTER(c_void_p)),
     ),
     "stack_set_layer": (c_int, (c_void_p, c_int32, POINTER(LayerWeights))),
     "stack_set_gated": (c_int, (c_void_p, c_int32, POINTER(GatedWeights))),

@@ -12,16 +12,10 @@ std::vector<float> copied(const float* from, int count) {
 
 }  // namespace
 
-Stack::Stack(Team& team, const Shape& shape, const void* embedding, const float* cosines,
-             const float* sines)
-    : shape_(shape),
-      team_(team),
-      embedding_(embedding),
-      cosines_(cosines),
-      sines_(sines),
-      layers_(shape.layers) {
+Stack::Stack(Team& team, const Shape& shape, const void* embedding)
+    : shape_(shape), team_(team), embedding_(embedding), layers_(shape.layers) {
   const int attended = shape.heads * shape.head_dim;
-  x_.width = normed_.width = shape.hidden;
+  x_.width = normed_.width = held_.width = shape.hidden;
   qkv_.width = attended + 2 * shape.kv_heads * shape.head_dim;
   mixed_.width = attended;
 }
@@ -31,11 +25,19 @@ void Stack::set_layer(int index, const LayerWeights& w) {
   const int q = shape_.heads * shape_.head_dim, kv = shape_.kv_heads * shape_.head_dim;
   Layer& layer = layers_[index];
   layer.norm = copied(w.norm, hidden);
+  layer.behind = copied(w.behind, hidden);
   layer.inner_norm = copied(w.inner_norm, hidden);
-  layer.q_norm = copied(w.q_norm, shape_.head_dim);
-  layer.k_norm = copied(w.k_norm, shape_.head_dim);
-  layer.scale = w.scale;
+  layer.inner_behind = copied(w.inner_behind, hidden);
+  layer.q_norm = copied(w.q_norm, w.q_normed);
+  layer.k_norm = copied(w.k_norm, w.k_normed);
+  layer.cosines = w.cosines;
+  layer.sines = w.sines;
+  layer.rotary_dim = w.rotary_dim;
+  layer.norms_last = w.norms_last;
+  layer.parallel = w.parallel;
   layer.window = w.window;
+  layer.scale = w.scale;
+  layer.cap = w.cap;
 
   Joined qkv(hidden), o(q);
   qkv.add(w.q, w.q_bias, 0, q);
@@ -85,9 +87,8 @@ size_t Stack::weight_bytes() const {
 
 extern "C" {
 
-int stack_create(Team* team, const Shape* shape, const void* embedding, const float* cosines,
-                 const float* sines, Stack** made) {
-  return guarded([&] { *made = new Stack(*team, *shape, embedding, cosines, sines); });
+int stack_create(Team* team, const Shape* shape, const void* embedding, Stack** made) {
+  return guarded([&] { *made = new Stack(*team, *shape, embedding); });
 }
 int stack_set_layer(Stack* stack, int index, const LayerWeights* weights) {
   return guarded([&] { stack->set_layer(index, *weights); });

@@ -1,6 +1,7 @@
-// A decoder-only transformer of the common shape, as one pass over all tokens of a step.
+// A decoder-only transformer, as one pass over all tokens of a step.
 //
-// x += o(attention(rope(qkv(norm(x))))); x += down(act(gate(norm(x))) * up(norm(x))); the head.
+// x += r * behind(o(attention(rope(qkv(norm(x)))))); x += r * inner_behind(down(act(gate) * up)) of
+// inner_norm(x); the head. A norm that a layer does not have changes nothing.
 #pragma once
 
 #include <map>
@@ -18,21 +19,29 @@ enum class KvFormat : int32_t { kFloat32, kBFloat16, kFloat16 };
 extern "C" {
 
 struct Shape {
-  int32_t layers, hidden, heads, kv_heads, head_dim, rotary_dim, vocab;
+  int32_t layers, hidden, heads, kv_heads, head_dim, vocab;
   Format arithmetic;       // of products with matrices
   int32_t half_embedding;  // 1: the embedding is bfloat16, else float32
   KvFormat kv_format;
   int32_t block_size;
   float epsilon;
+  float embedding_scale, residual_scale, logit_scale;
+  float logit_cap;  // a logit is cap * tanh(logit / cap); 0: as it is
 };
 
-// Row-major float32; biases, q_norm and k_norm may be null. They are copied.
+// Row-major float32. Biases and norms may be null. All but the tables are copied.
 struct LayerWeights {
-  const float *norm, *q, *k, *v, *o, *inner_norm;
+  const float *q, *k, *v, *o;
   const float *q_bias, *k_bias, *v_bias, *o_bias;
-  const float *q_norm, *k_norm;
-  float scale;     // of the scores
-  int32_t window;  // a query sees the last so many keys; 0: all
+  const float *norm, *behind, *inner_norm, *inner_behind, *q_norm, *k_norm;
+  const float *cosines, *sines;  // [positions, rotary_dim / 2]
+  int32_t rotary_dim;            // the first so many numbers of a head are rotated
+  int32_t q_normed, k_normed;    // numbers that are normed together: of one head, or of all
+  int32_t norms_last;            // 1: queries and keys are normed once they are rotated
+  int32_t parallel;  // 1: the feed-forward half reads what attention read, not what it added to
+  int32_t window;    // a query sees the last so many keys; 0: all
+  float scale;       // of the scores
+  float cap;         // a score is cap * tanh(score / cap); 0: as it is
 };
 
 // `count` tokens of one sequence from position `start`; its blocks from `table` of the step's.
@@ -53,17 +62,18 @@ struct Step {
 struct Layer {
   Matrix qkv, o;
   Gated gated;
-  std::vector<float> norm, inner_norm, q_norm, k_norm;
-  float scale;
+  std::vector<float> norm, behind, inner_norm, inner_behind, q_norm, k_norm;
+  const float *cosines, *sines;
+  int rotary_dim;
+  bool norms_last, parallel;
   int window;
+  float scale, cap;
 };
 
 class Stack {
  public:
-  // The team, `embedding` [tokens, hidden] and the tables [positions, rotary_dim / 2] must outlive
-  // it.
-  Stack(Team& team, const Shape& shape, const void* embedding, const float* cosines,
-        const float* sines);
+  // The team, `embedding` [tokens, hidden] and the layers' tables must outlive it.
+  Stack(Team& team, const Shape& shape, const void* embedding);
   void set_layer(int index, const LayerWeights& weights);
   void set_gated(int index, const GatedWeights& weights);
   void set_head(const float* norm, const float* weight, const float* bias);
@@ -90,7 +100,10 @@ class Stack {
   size_t block_bytes() const;  // of all layers
   void normalise(const std::vector<float>& weight, int row, const float* from);
   void run_layer(Layer& layer, const Step& step, const Part& part);
-  void rotate(float* head, const float* norm, int position, float scale) const;
+  void add_back(const std::vector<float>& norm, int row, float* to);
+  void normalise_heads(const std::vector<float>& norm, float* heads, int count) const;
+  void turn(const Layer& layer, const std::vector<float>& norm, float* heads, int count,
+            int position) const;
   template <class T>
   Pages<T> pages_of(const Layer& layer, const Step& step, const Span& span) const;
   template <class T>
@@ -101,11 +114,11 @@ class Stack {
   Shape shape_;
   Team& team_;
   const void* embedding_;
-  const float *cosines_, *sines_;
   std::vector<Layer> layers_;
   std::vector<float> norm_;
   Matrix head_;
   Buffer x_, normed_, qkv_, mixed_;
+  Buffer held_;  // rows of what a half of a layer adds, until all of it is known
   std::map<int, Buffer> inners_;  // by width
   std::vector<int> span_of_;  // by flat token
   Part all_, kept_;           // after the last layer's keys only the kept rows matter

@@ -5,17 +5,17 @@ from __future__ import annotations
 import ctypes
 from collections import abc
 from ctypes import c_void_p
+from math import prod
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from models.step.native.blueprint import (
     Blueprint,
-    LayerParts,
     embeddings,
     norm_weight,
-    rotary_tables,
 )
+from models.step.native.layer import HEAD_NORMS, LayerParts, Rows
 from models.step.native.library import GATED, GatedWeights, LayerWeights, Shape, Step
 from models.step.native.team import Team
 
@@ -50,22 +50,26 @@ class Stack:
         self.vocab = blueprint.vocab
         self._logits = torch.empty(0, blueprint.vocab)
         self._arithmetic = arithmetic
-        self._matrices = sum(linear.weight.numel() for linear in blueprint.linears)
+        self._matrices = sum(prod(rows.shape) for rows in blueprint.linears)
         self._embedding = embeddings(blueprint.embedding)
-        self._cosines, self._sines = rotary_tables(blueprint.rotary, positions)
+        rotaries = {layer.rotary for layer in blueprint.layers if layer.rotary is not None}
+        self._tables = {rotary: rotary.tables(positions) for rotary in rotaries}
         shape = Shape(
             layers=len(blueprint.layers),
             hidden=blueprint.hidden,
             heads=blueprint.heads,
             kv_heads=blueprint.kv_heads,
             head_dim=blueprint.head_dim,
-            rotary_dim=2 * self._cosines.shape[1],
             vocab=blueprint.vocab,
             arithmetic=ARITHMETICS[arithmetic],
             half_embedding=self._embedding.dtype == torch.bfloat16,
             kv_format=KV_FORMATS[kv_dtype],
             block_size=block_size,
             epsilon=blueprint.epsilon,
+            embedding_scale=blueprint.embedding_scale,
+            residual_scale=blueprint.residual_scale,
+            logit_scale=blueprint.logit_scale,
+            logit_cap=blueprint.logit_cap,
         )
         self._handle = c_void_p()
         team.call(
@@ -73,8 +77,6 @@ class Stack:
             team.handle,
             shape,
             self._embedding.data_ptr(),
-            self._cosines.data_ptr(),
-            self._sines.data_ptr(),
             ctypes.byref(self._handle),
         )
         self.close = team.when_gone(self, self._library.stack_destroy, self._handle)
@@ -159,34 +161,52 @@ class Stack:
     def _set_layer(self, index: int, layer: LayerParts, blueprint: Blueprint) -> None:
         attending = _Held(n for n in layer.linears.items() if n[0] not in GATED)
         for name, norm in layer.norms.items():
-            size = blueprint.head_dim if name in ("q_norm", "k_norm") else blueprint.hidden
-            attending[name] = norm_weight(norm, size, blueprint.epsilon)
-        weights = LayerWeights(**attending.pointers, scale=layer.scale, window=layer.window)
+            attending[name] = norm_weight(norm, blueprint.epsilon)
+            if name in HEAD_NORMS.values() and layer.head_order is not None:
+                by_head = attending[name].view(-1, len(layer.head_order))
+                attending[name] = by_head[:, layer.head_order].flatten()
+        if layer.rotary is not None:
+            attending["cosines"], attending["sines"] = self._tables[layer.rotary]
+        weights = LayerWeights(
+            **attending.pointers,
+            rotary_dim=0 if layer.rotary is None else 2 * attending["cosines"].shape[1],
+            q_normed=attending.length("q_norm"),
+            k_normed=attending.length("k_norm"),
+            norms_last=layer.norms_last,
+            parallel=layer.parallel,
+            window=layer.options.window or 0,
+            scale=layer.options.scale,
+            cap=layer.options.softcap or 0,
+        )
         self.team.call(self._library.stack_set_layer, self._handle, index, ctypes.byref(weights))
         gated = _Held(n for n in layer.linears.items() if n[0] in GATED)
         made = GatedWeights(**gated.pointers, inner=blueprint.inner, gelu=blueprint.gelu)
         self.team.call(self._library.stack_set_gated, self._handle, index, ctypes.byref(made))
 
     def _set_head(self, blueprint: Blueprint) -> None:
-        norm = norm_weight(blueprint.norm, blueprint.hidden, blueprint.epsilon)
-        weight, bias = _floats(blueprint.head.weight), _floats(blueprint.head.bias)
-        assert weight is not None
+        norm = norm_weight(blueprint.norm, blueprint.epsilon)
+        head = Rows(blueprint.head)
+        weight, bias = _floats(head.weight), None if head.bias is None else _floats(head.bias)
         pointers = (norm.data_ptr(), weight.data_ptr(), None if bias is None else bias.data_ptr())
         self.team.call(self._library.stack_set_head, self._handle, *pointers)
 
 
-class _Held(dict[str, Tensor | None]):
+class _Held(dict[str, Tensor]):
     """Weights as float32, alive for as long as the library reads them."""
 
-    def __init__(self, linears: abc.Iterable[tuple[str, nn.Linear]]) -> None:
-        for name, linear in linears:
-            self[name] = _floats(linear.weight)
-            self[f"{name}_bias"] = _floats(linear.bias)
+    def __init__(self, linears: abc.Iterable[tuple[str, Rows]]) -> None:
+        for name, rows in linears:
+            self[name] = _floats(rows.weight)
+            if rows.bias is not None:
+                self[f"{name}_bias"] = _floats(rows.bias)
 
     @property
-    def pointers(self) -> dict[str, int | None]:
-        return {name: None if t is None else t.data_ptr() for name, t in self.items()}
+    def pointers(self) -> dict[str, int]:
+        return {name: tensor.data_ptr() for name, tensor in self.items()}
+
+    def length(self, name: str) -> int:
+        return len(self[name]) if name in self else 0
 
 
-def _floats(parameter: nn.Parameter | Tensor | None) -> Tensor | None:
-    return None if parameter is None else parameter.detach().float().contiguous()
+def _floats(parameter: Tensor) -> Tensor:
+    return parameter.float().contiguous()

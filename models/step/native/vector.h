@@ -134,6 +134,11 @@ inline Floats gelu_tanh(Floats x) {
   return x / (1.0f + exponential(-inner));
 }
 
+// cap * tanh(x / cap); a cap of 0 is none.
+inline Floats capped(Floats x, float cap) {
+  return cap ? cap - 2 * cap / (1.0f + exponential(x * (2 / cap))) : x;
+}
+
 // To the nearest, ties to even.
 inline Half16 to_bfloat16(Floats value) {
 #if defined(__AVX512BF16__)

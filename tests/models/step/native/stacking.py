@@ -14,7 +14,8 @@ from models.step.native.build import THIS_MACHINE
 from models.step.native.forward import NativeForward
 from models.step.native.stack import Stack
 from models.step.native.team import Team
-from models.step.probe import ProbeSpan, record
+from models.step.native.trace import Trace
+from models.step.probe import ProbeSpan
 from tests.models.step.tiny import VOCAB
 
 BLOCK = 16
@@ -26,7 +27,7 @@ def stack_of(model: PreTrainedModel, **changes: Any) -> Stack:
     model.set_attn_implementation(PAGED)
     team = Team(changes.pop("threads", 2), changes.pop("processor", THIS_MACHINE))
     wishes: dict[str, Any] = {**EXACT, **changes}
-    blueprint = read_blueprint(model, record(model).options)
+    blueprint = read_blueprint(model, Trace(model))
     stack = Stack(blueprint, team, positions=128, block_size=BLOCK, **wishes)
     stack.allocate(32)
     return stack

@@ -8,7 +8,8 @@ import torch
 from models.step.attention import PAGED
 from models.step.native.blueprint import norm_weight, read_blueprint
 from models.step.native.build import NoNative
-from models.step.probe import Probe, record
+from models.step.native.trace import Trace
+from models.step.probe import Probe
 from tests.models.step.native.stacking import (
     BLOCK,
     FITTING,
@@ -22,7 +23,7 @@ def test_a_norms_weight_is_not_rounded_with_what_it_is_stored_beside() -> None:
     """Gemma's norms multiply by 1 + weight, which bfloat16 may not hold."""
     norm = tiny("gemma", **FITTING, dtype=torch.bfloat16).model.norm
     norm.weight.data.uniform_(0.01, 0.02)
-    torch.testing.assert_close(norm_weight(norm, 64, norm.eps), 1 + norm.weight.data.float())
+    torch.testing.assert_close(norm_weight(norm, norm.eps), 1 + norm.weight.data.float())
 
 
 @pytest.mark.parametrize(
@@ -32,20 +33,22 @@ def test_layers_of_other_shapes_are_refused(part: str, shape: tuple[int, int]) -
     """Before anything is read of them."""
     model = tiny("llama", **FITTING)
     model.set_attn_implementation(PAGED)
-    options = record(model).options
+    trace = Trace(model)
     outputs, inputs = shape
     for layer in model.model.layers:
-        setattr(layer.self_attn, part, torch.nn.Linear(inputs, outputs, bias=False))
+        linear = getattr(layer.self_attn, part)
+        linear.in_features, linear.out_features = inputs, outputs
     with pytest.raises(NoNative, match="other shapes"):
-        read_blueprint(model, options)
+        read_blueprint(model, trace)
 
 
 @pytest.mark.parametrize(
     ("model_type", "changes", "reason"),
     [
-        ("gpt2", {}, "no stack"),
-        ("olmo2", {}, "other parts"),
-        ("gemma2", {}, "caps"),
+        ("gpt2", {}, "other parts"),
+        ("opt", {"ffn_dim": 80}, "in two parts"),
+        ("starcoder2", {}, "other parts"),
+        ("olmo", {"clip_qkv": 8.0}, "clip_qkv"),
         ("llama", {"hidden_act": "relu"}, "activation is relu"),
         ("llama", {"head_dim": 8}, "heads of 8"),
         ("llama", {"intermediate_size": 72}, "layers of 72"),
@@ -58,6 +61,6 @@ def test_other_models_are_refused(model_type: str, changes: dict[str, Any], reas
 
 
 def test_what_only_looks_like_a_known_stack_is_found_out() -> None:
-    """Granite has the same parts, and multiplies between them."""
-    model = tiny("granite", **FITTING, residual_multiplier=0.5, attention_multiplier=0.3)
+    model = tiny("llama", **FITTING)
+    model.model.layers[1].mlp.act_fn = torch.nn.ReLU()
     assert "differ" in Probe(model).disagreement(forward_of(model), BLOCK)

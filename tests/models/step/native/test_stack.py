@@ -44,6 +44,51 @@ KNOWN: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2": ("qwen2", {}),
     "qwen3": ("qwen3", {}),
     "mistral with a window": ("mistral", {"sliding_window": 5}),
+    "norms behind each half, and two tables of rotations": (
+        "gemma3_text",
+        {
+            "num_hidden_layers": 3,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+            "sliding_window": 5,
+            "rope_parameters": {
+                "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+            },
+        },
+    ),
+    "capped scores and logits": (
+        "gemma2",
+        {"attn_logit_softcapping": 2.0, "final_logit_softcapping": 3.0, "sliding_window": 5},
+    ),
+    "fused matrices, a part of each head rotated": (
+        "phi3",
+        {
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 1e4,
+                "partial_rotary_factor": 0.5,
+            }
+        },
+    ),
+    "layers without positions": ("smollm3", {"no_rope_layers": [1, 0]}),
+    "multipliers": (
+        "granite",
+        {
+            "residual_multiplier": 0.3,
+            "attention_multiplier": 0.2,
+            "embedding_multiplier": 3.0,
+            "logits_scaling": 5.0,
+        },
+    ),
+    "norms behind each half only, and of all heads together": ("olmo2", {}),
+    "norms behind, one table for windows": (
+        "olmo3",
+        {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 5},
+    ),
+    "rotations of pairs": ("ernie4_5", {}),
+    "rotations of pairs in a part of each head": ("glm4", {"partial_rotary_factor": 0.5}),
+    "norms behind each half, and of each head": ("exaone4", {}),
+    "heads normed once they are rotated": ("hunyuan_v1_dense", {}),
     "tied": ("llama", {"tie_word_embeddings": True}),
     "any vocabulary": ("llama", {"vocab_size": 33}),
 }
@@ -102,11 +147,13 @@ def test_weights_of_bfloat16_are_held_so_and_lose_nothing() -> None:
 
 
 @pytest.mark.parametrize(("weights", "arithmetic"), MULTIPLIED)
-@pytest.mark.parametrize("window", [None, 20])
+@pytest.mark.parametrize(
+    ("model_type", "window"), [("mistral", None), ("mistral", 20), ("gemma3_text", 20)]
+)
 def test_a_row_is_the_same_to_the_bit_whatever_it_shares_a_step_with(
-    weights: Weights, arithmetic: torch.dtype, window: int | None
+    weights: Weights, arithmetic: torch.dtype, model_type: str, window: int | None
 ) -> None:
-    model = weights(tiny("mistral", **FITTING, sliding_window=window))
+    model = weights(tiny(model_type, **FITTING, sliding_window=window))
     forward = forward_of(model, arithmetic=arithmetic)
     ids, mine, theirs = prompt(70), (3, 9, 1, 30, 5), (2, 4, 6)
     whole = logits_of(forward, (0, ids, mine))
@@ -119,10 +166,11 @@ def test_a_row_is_the_same_to_the_bit_whatever_it_shares_a_step_with(
 
 
 @pytest.mark.parametrize(("weights", "arithmetic"), MULTIPLIED)
+@pytest.mark.parametrize("model_type", ["llama", "gemma2"])
 def test_a_row_is_the_same_to_the_bit_whichever_rows_are_kept(
-    weights: Weights, arithmetic: torch.dtype
+    weights: Weights, arithmetic: torch.dtype, model_type: str
 ) -> None:
-    forward = forward_of(weights(tiny("llama", **FITTING)), arithmetic=arithmetic)
+    forward = forward_of(weights(tiny(model_type, **FITTING)), arithmetic=arithmetic)
     chunks = ((0, prompt(37), (3, 9, 1)), (0, prompt(1, 1), (2,)), (0, prompt(20, 2), (4, 6)))
     whole = logits_of(forward, *chunks)
     for keep in ([], [36], [57], [36, 37, 57], [0, 3, 4, 5, 36, 40, 41, 57]):
