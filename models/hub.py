@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from models.folder import SourceError, missing, require_complete, size_text
+from models.quantisation import require_readable
+from models.text.config_file import read_config
 
 logger = logging.getLogger("stepserve")
 
@@ -47,6 +49,8 @@ class HubModel:
         patterns = TOKENIZER_PATTERNS + (WEIGHT_PATTERNS if weights else [])
         folder = self._cached(patterns)
         if folder is None or missing(folder, weights=weights):
+            if weights:
+                self._require_readable(self._fetch(TOKENIZER_PATTERNS))
             folder = self._fetch(patterns)
         return require_complete(folder, weights=weights)
 
@@ -57,6 +61,13 @@ class HubModel:
             return Path(self._snapshot(patterns, local_files_only=True))
         except LocalEntryNotFoundError:
             return None
+
+    def _require_readable(self, folder: Path) -> None:
+        """Before what may take hours."""
+        try:
+            require_readable(read_config(folder / "config.json"))
+        except ValueError as error:
+            raise SourceError(f"{self} cannot be served: {error}") from error
 
     def _fetch(self, patterns: list[str]) -> Path:
         try:

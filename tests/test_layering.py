@@ -21,6 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     "models.events": {"models.errors", "models.request"},
     "models.engine": TYPES,
     "models.closed_schema": set(),
+    "models.quantisation": set(),
     "models.embedding": {"models.errors", "models.request"},
     "models.schedule": TYPES,
     "models.text": {*TYPES, "models.closed_schema"},
@@ -30,7 +31,7 @@ ALLOWED: dict[str, set[str]] = {
         "models.text.pipeline",
         "models.schedule.sequence",
     },
-    "models.step": {"models.schedule.sequence", "models.errors"},
+    "models.step": {"models.schedule.sequence", "models.errors", "models.quantisation"},
     "models": {"configs.", "models."},
     "deployments.openai": {"models.errors", "models.request", "models.events", "models.embedding"},
     "deployments.responses": {

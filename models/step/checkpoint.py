@@ -14,6 +14,10 @@ from transformers import (
     PreTrainedConfig,
     PreTrainedModel,
 )
+from transformers.pytorch_utils import Conv1D
+
+from models.quantisation import Config, quantisation, require_readable
+from models.step.quantised.weights import format_of, stored_weights
 
 Auto = type[AutoModel] | type[AutoModelForCausalLM]
 
@@ -24,15 +28,20 @@ def load_checkpoint(
     """The model that ``auto`` finds in ``folder``, not to be trained; never from a network.
 
     Raises ValueError for code that comes with the weights, for an encoder-decoder, for what
-    ``auto`` does not know, and if weights are missing, which would be random.
+    ``auto`` does not know, for quantised weights that cannot be read, and if weights are missing,
+    which would be random.
     """
-    _require_known(folder)
+    told, _ = PreTrainedConfig.get_config_dict(folder, local_files_only=True)
+    _require_known(folder, told)
     config = AutoConfig.from_pretrained(folder, local_files_only=True)
     if config.is_encoder_decoder:
         raise ValueError(f"{config.model_type} is an encoder-decoder, which is not supported")
-    loaded: Any = auto.from_pretrained(
-        folder, config=config, dtype=dtype, local_files_only=True, output_loading_info=True
-    )
+    if (quantised := quantisation(told)) is None:
+        loaded: Any = auto.from_pretrained(
+            folder, config=config, dtype=dtype, local_files_only=True, output_loading_info=True
+        )
+    else:
+        loaded = _dequantised(auto, folder, config, quantised, dtype)
     model, found = loaded
     assert isinstance(model, PreTrainedModel)
     # A pooler, which nothing here reads, is often left out.
@@ -46,12 +55,38 @@ def load_checkpoint(
     return model
 
 
-def _require_known(folder: Path) -> None:
+def stored_as(model: PreTrainedModel) -> str:
+    """How the checkpoint's weights were quantised, for people; empty if they were not."""
+    name: str = vars(model).get("stored_as", "")
+    return name
+
+
+def _dequantised(
+    auto: Auto, folder: Path, config: PreTrainedConfig, quantised: Config, dtype: torch.dtype
+) -> tuple[PreTrainedModel, dict[str, Any]]:
+    """transformers is given the tensors of an unquantised checkpoint, each read when it asks."""
+    format = format_of(quantised)
+    weights = stored_weights(folder, format)
+    for part in (config, config.get_text_config()):
+        vars(part).pop("quantization_config", None)
+    with torch.device("meta"):
+        empty: PreTrainedModel = auto.from_config(config)  # type: ignore[no-untyped-call]
+    if any(isinstance(module, Conv1D) for module in empty.modules()):
+        raise ValueError(f"{config.model_type} is not supported with weights in {format.name}")
+    loaded: Any = type(empty).from_pretrained(
+        None, config=empty.config, state_dict=weights, dtype=dtype, output_loading_info=True
+    )
+    vars(loaded[0])["stored_as"] = format.name
+    model: tuple[PreTrainedModel, dict[str, Any]] = loaded
+    return model
+
+
+def _require_known(folder: Path, told: Config) -> None:
     """transformers would ask at the terminal whether to run what comes with the weights."""
-    config, _ = PreTrainedConfig.get_config_dict(folder, local_files_only=True)
-    kind = config.get("model_type")
-    if "auto_map" in config and kind not in CONFIG_MAPPING:
+    kind = told.get("model_type")
+    if "auto_map" in told and kind not in CONFIG_MAPPING:
         raise ValueError(
             f"{folder} brings code of its own for {kind}, which is not run: transformers itself"
             " must know the architecture"
         )
+    require_readable(told)

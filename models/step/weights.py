@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from transformers import PreTrainedModel
 
+from models.step.checkpoint import stored_as
 from models.step.int8 import Int8Linear, quantise
 from models.step.place import noted
 
@@ -17,7 +18,8 @@ def weights_of(model: PreTrainedModel, parameters: int, size: int | None = None)
     if size is None:
         size = sum(parameter.nbytes for parameter in model.parameters())
         size += sum(m.packed.nbytes for m in model.modules() if isinstance(m, Int8Linear))
-    return f"{type(model).__name__}, {parameters / 1e6:.0f} M parameters, {size / 2**30:.2f} GiB"
+    name = noted(type(model).__name__, f"from {stored}" if (stored := stored_as(model)) else "")
+    return f"{name}, {parameters / 1e6:.0f} M parameters, {size / 2**30:.2f} GiB"
 
 
 def settled_weights(model: PreTrainedModel, *, int8: bool) -> str:

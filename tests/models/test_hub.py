@@ -18,6 +18,7 @@ from models.hub import HubModel
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMIT = "a" * 40
+CONFIGS = {"tiny": b"{}", "aqlm": b'{"quantization_config": {"quant_method": "aqlm"}}'}
 FILES = {
     "config.json": b"{}",
     "tokenizer.json": b"[]",
@@ -32,15 +33,16 @@ class SmallHub(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         match self.path.split("?")[0].split("/")[1:]:
-            case ["api", "models", "org", "tiny", "revision", "main"]:
-                files = [{"rfilename": name} for name in FILES]
+            case ["api", "models", "org", name, "revision", "main"] if name in CONFIGS:
+                files = [{"rfilename": file} for file in FILES]
                 self._answer(
-                    json.dumps({"id": "org/tiny", "sha": COMMIT, "siblings": files}).encode()
+                    json.dumps({"id": f"org/{name}", "sha": COMMIT, "siblings": files}).encode()
                 )
-            case ["api", "models", "org", "tiny", "tree", _]:
-                self._answer(json.dumps([describe(name) for name in FILES]).encode())
-            case ["org", "tiny", "resolve", _, *path] if "/".join(path) in FILES:
-                self._answer(FILES["/".join(path)], describe("/".join(path))["oid"])
+            case ["api", "models", "org", name, "tree", _]:
+                self._answer(json.dumps([describe(name, file) for file in FILES]).encode())
+            case ["org", name, "resolve", _, *path] if "/".join(path) in FILES:
+                file = "/".join(path)
+                self._answer(content(name, file), describe(name, file)["oid"])
             case _:
                 self._answer(b"", status=404)
 
@@ -59,9 +61,14 @@ class SmallHub(BaseHTTPRequestHandler):
         pass
 
 
-def describe(name: str) -> dict[str, object]:
-    digest = hashlib.sha1(FILES[name]).hexdigest()
-    return {"type": "file", "path": name, "size": len(FILES[name]), "oid": digest}
+def content(model: str, file: str) -> bytes:
+    return CONFIGS[model] if file == "config.json" else FILES[file]
+
+
+def describe(model: str, file: str) -> dict[str, object]:
+    held = content(model, file)
+    digest = hashlib.sha1(held).hexdigest()
+    return {"type": "file", "path": file, "size": len(held), "oid": digest}
 
 
 @pytest.fixture
@@ -95,6 +102,15 @@ def test_a_model_is_fetched_once_and_then_served_offline(
 
     second = resolve("org/tiny", tmp_path, hub, HF_HUB_OFFLINE="1")
     assert (second.stdout, second.stderr) == (first.stdout, "")
+
+
+def test_weights_that_cannot_be_read_are_not_fetched(
+    hub: ThreadingHTTPServer, tmp_path: Path
+) -> None:
+    done = resolve("org/aqlm", tmp_path, hub)
+    assert done.returncode == 1
+    assert "org/aqlm cannot be served: its weights are quantised by aqlm" in done.stderr
+    assert not list(tmp_path.rglob("*.safetensors"))
 
 
 def test_what_the_hub_lacks_is_an_error_with_its_reason(

@@ -1,0 +1,120 @@
+"""Which quantised checkpoints can be read, told by their config.json. Imports no torch."""
+
+from __future__ import annotations
+
+from collections import abc
+from typing import Any
+
+Config = abc.Mapping[str, Any]
+
+INSTEAD = "take it unquantised, or as FP8 or by GPTQ, AWQ, compressed-tensors or bitsandbytes"
+
+
+def quantisation(config: Config) -> Config | None:
+    """How the weights beside ``config`` are quantised, by its own words; None: they are not."""
+    inner = config.get("text_config") or {}
+    found: Config | None = config.get("quantization_config") or inner.get("quantization_config")
+    return found or None
+
+
+def method(told: Config) -> str:
+    """``told`` is what ``quantisation`` found."""
+    if told.get("load_in_4bit") or told.get("load_in_8bit"):
+        return "bitsandbytes"
+    return str(told.get("quant_method"))
+
+
+def require_readable(config: Config) -> None:
+    """Raises ValueError with the reason, and what to do."""
+    told = quantisation(config)
+    if told is not None and (objection := _objection(told)):
+        raise ValueError(f"its weights are quantised by {method(told)}, {objection}: {INSTEAD}")
+
+
+def _objection(told: Config) -> str:
+    check = CHECKS.get(method(told))
+    return "which is not supported" if check is None else check(told)
+
+
+def _gptq(told: Config) -> str:
+    packed = told.get("checkpoint_format") or told.get("format") or "gptq"
+    if packed not in ("gptq", "gptq_v2"):
+        return f"whose format {packed} is not supported"
+    if told.get("pack_dtype") not in (None, "int32"):
+        return f"packed in {told['pack_dtype']}, which is not supported"
+    return _bits(told.get("bits"), (2, 4, 8))
+
+
+def _awq(told: Config) -> str:
+    packed = str(told.get("version") or told.get("format") or "gemm").lower()
+    if packed != "gemm":
+        return f"whose version {packed} is not supported"
+    return _bits(told.get("bits") or told.get("w_bit"), (4,))
+
+
+def _bitsandbytes(told: Config) -> str:
+    storage = told.get("bnb_4bit_quant_storage") or "uint8"
+    return "" if storage == "uint8" else f"stored in {storage}, which is not supported"
+
+
+def _compressed(told: Config) -> str:
+    if told.get("transform_config"):
+        return "with transforms of activations, which is not supported"
+    groups = list((told.get("config_groups") or {}).values())
+    formats = {told.get("format"), *(group.get("format") for group in groups)} - {None}
+    formats.add((told.get("sparsity_config") or {}).get("format") or "dense")
+    if unknown := sorted(formats - COMPRESSED):
+        return f"whose format {unknown[0]} is not supported"
+    for weights in filter(None, (group.get("weights") for group in groups)):
+        if weights.get("type") == "float":
+            if not weights.get("symmetric", True):
+                return "as floats with zero points, which is not supported"
+        elif objection := _bits(weights.get("num_bits"), (2, 4, 8)):
+            return objection
+    return ""
+
+
+def _torchao(told: Config) -> str:
+    kinds = {each.get("_type") for each in (told.get("quant_type") or {}).values()}
+    unknown = sorted(str(kind) for kind in kinds - TORCHAO)
+    return f"as {unknown[0]}, which is not supported" if unknown else ""
+
+
+def _bits(bits: Any, known: abc.Collection[int]) -> str:
+    return "" if bits in known else f"in {bits} bits, which is not supported"
+
+
+def _any(told: Config) -> str:
+    return ""
+
+
+COMPRESSED = {
+    "dense",
+    "int-quantized",
+    "float-quantized",
+    "naive-quantized",
+    "pack-quantized",
+    "nvfp4-pack-quantized",
+    "mxfp4-pack-quantized",
+    "mxfp8-quantized",
+    "mixed-precision",
+}
+TORCHAO = {
+    "Float8WeightOnlyConfig",
+    "Float8DynamicActivationFloat8WeightConfig",
+    "Int8WeightOnlyConfig",
+    "Int8DynamicActivationInt8WeightConfig",
+    "IntxWeightOnlyConfig",
+    "Int8DynamicActivationIntxWeightConfig",
+}
+CHECKS: abc.Mapping[str, abc.Callable[[Config], str]] = {
+    "fp8": _any,
+    "mxfp8": _any,
+    "fbgemm_fp8": _any,
+    "mxfp4": _any,
+    "compressed-tensors": _compressed,
+    "gptq": _gptq,
+    "awq": _awq,
+    "bitsandbytes": _bitsandbytes,
+    "torchao": _torchao,
+}

@@ -1,0 +1,97 @@
+"""How checkpoints spread a weight over tensors: codes, and what tells their numbers."""
+
+from __future__ import annotations
+
+from collections import abc
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from models.step.grouped import GroupedWeight
+
+# The tensors of one weight, by how their names end; and what they come to, exactly.
+Parts = abc.Mapping[str, Tensor]
+Stored = Tensor | GroupedWeight
+FLOATS, BYTES, WORDS = (
+    frozenset({"F8_E4M3", "F8_E5M2"}),
+    frozenset({"I8", "U8"}),
+    frozenset({"I32"}),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """One way. The name of a weight's codes ends with ``codes``, its own with ``weight``."""
+
+    codes: str
+    kinds: frozenset[str]  # what type the codes are of, as files of safetensors name it
+    needed: tuple[str, ...]  # endings of the tensors that must be beside them
+    read: abc.Callable[[Parts], Stored]
+    optional: tuple[str, ...] = ()
+    weight: str = ".weight"
+
+    def fits(self, name: str, kind: str) -> bool:
+        return kind in self.kinds and name.endswith(self.codes)
+
+    def tensors(self, name: str, present: abc.Container[str]) -> dict[str, str]:
+        """By their endings, the names of all that the weight with the codes ``name`` is read from.
+
+        Raises KeyError with the name of one that is missing.
+        """
+        stem = name.removesuffix(self.codes)
+        for ending in self.needed:
+            if stem + ending not in present:
+                raise KeyError(stem + ending)
+        found = (end for end in self.optional if stem + end in present)
+        return {end: stem + end for end in (self.codes, *self.needed, *found)}
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """``layouts`` are tried in order. Tensors that end with ``unread`` serve other arithmetic."""
+
+    name: str
+    layouts: tuple[Layout, ...]
+    unread: tuple[str, ...] = ()
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """Endings of all tensors that are no weights."""
+        each = (end for layout in self.layouts for end in (*layout.needed, *layout.optional))
+        return (*each, *self.unread)
+
+
+def spread(grid: Tensor, shape: torch.Size, block: abc.Sequence[int] | None = None) -> Tensor:
+    """``grid``, a number for each block of a weight of ``shape``, as what can multiply the weight.
+
+    Blocks are ``block`` where the grid has so many, the last of them smaller, else of equal size.
+    Raises ValueError if it does not fit.
+    """
+    if grid.numel() == 1:
+        return grid.reshape([1] * len(shape))
+    grid = grid.reshape(*grid.shape, *[1] * (len(shape) - grid.ndim))
+    for axis in (-2, -1):
+        count, size = grid.shape[axis], shape[axis]
+        if count in (1, size):
+            continue
+        fits = block is not None and -(-size // block[axis]) == count
+        length = block[axis] if block is not None and fits else size // count
+        if -(-size // max(1, length)) != count:
+            raise ValueError(f"scales {list(grid.shape)} do not fit weights {list(shape)}")
+        grid = grid.repeat_interleave(length, axis).narrow(axis, 0, size)
+    return grid
+
+
+def numbers(scales: Tensor) -> Tensor:
+    """As float32. Bytes are exponents of 2, 127 of which mean 0."""
+    exponents = scales.dtype == torch.uint8
+    return (scales.view(torch.float8_e8m0fnu) if exponents else scales).float()
+
+
+def unpacked(words: Tensor, bits: int) -> Tensor:
+    """The codes that the integers along the last axis hold, the lowest bits first; as uint8."""
+    octets = words.clone(memory_format=torch.contiguous_format).view(torch.uint8)
+    shifts = torch.arange(0, 8, bits, dtype=torch.uint8)
+    codes: Tensor = (octets[..., None] >> shifts) & (2**bits - 1)
+    return codes.flatten(-2)

@@ -1,0 +1,148 @@
+"""Tiny checkpoints of every format against those of the numbers that they stand for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModel, AutoModelForCausalLM, PreTrainedModel
+
+from models.step.checkpoint import load_checkpoint
+from models.step.load import load_step_model
+from tests.models.step.driving import Driver, sequence
+from tests.models.step.native.stacking import FITTING
+from tests.models.step.quantised.formats import FORMATS, mxfp4_experts
+from tests.models.step.quantised.writing import NAME, Written, tell, write_checkpoints
+from tests.models.step.tiny import greedy, prompts, tiny, wished
+
+CPU = torch.device("cpu")
+EVERY = pytest.mark.parametrize("written", FORMATS.values(), ids=FORMATS)
+
+
+def loaded(folder: Path, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
+    return load_checkpoint(AutoModelForCausalLM, folder, CPU, dtype)
+
+
+def logits(model: PreTrainedModel) -> torch.Tensor:
+    with torch.inference_mode():
+        found: torch.Tensor = model(input_ids=torch.tensor([[5, 7, 3, 9]])).logits
+    return found
+
+
+def assert_same(folders: tuple[Path, Path], dtype: torch.dtype = torch.float32) -> None:
+    quantised, plain = (loaded(folder, dtype) for folder in folders)
+    theirs = plain.state_dict()
+    for name, weight in quantised.state_dict().items():
+        assert torch.equal(weight, theirs[name]), name
+    assert torch.equal(logits(quantised), logits(plain))
+
+
+@EVERY
+def test_logits_are_those_of_the_numbers_that_the_codes_stand_for(
+    written: Written, tmp_path: Path
+) -> None:
+    folders = write_checkpoints(tmp_path, tiny("llama"), written)
+    assert_same(folders)
+    assert_same(folders, torch.bfloat16)
+
+
+@EVERY
+def test_each_is_served_by_native_kernels(written: Written, tmp_path: Path) -> None:
+    quantised, plain = write_checkpoints(tmp_path, tiny("llama", **FITTING), written)
+    wishes = wished(device="cpu", dtype="float32", kernels="native", slots=3, kv_cache_gib=0.01)
+    step_model = load_step_model(quantised, wishes)
+    assert step_model.describe()["weights"].startswith("LlamaForCausalLM (from ")
+    asked = prompts(3)
+    answers = Driver(step_model).run([sequence(p) for p in asked], 6)
+    whole = loaded(plain)
+    assert answers == [greedy(whole, prompt, 6) for prompt in asked]
+
+
+@pytest.mark.parametrize("name", ["fp8 blocks", "w4a16 asymmetric", "gptq", "awq", "nf4"])
+@pytest.mark.parametrize("model_type", ["mixtral", "qwen3_moe", "deepseek_v3"])
+def test_experts_too(name: str, model_type: str, tmp_path: Path) -> None:
+    sizes: dict[str, Any] = {"moe_intermediate_size": 32, "num_experts_per_tok": 2}
+    sizes |= {"num_experts": 4}
+    if model_type == "deepseek_v3":
+        sizes |= {"n_routed_experts": 4, "n_group": 2, "topk_group": 1, "kv_lora_rank": 16}
+        sizes |= {"q_lora_rank": 16, "qk_rope_head_dim": 16, "qk_nope_head_dim": 16}
+        sizes |= {"num_key_value_heads": 4, "v_head_dim": 16, "first_k_dense_replace": 1}
+    assert_same(write_checkpoints(tmp_path, tiny(model_type, **sizes), FORMATS[name]))
+
+
+def test_the_experts_of_gpt_oss(tmp_path: Path) -> None:
+    written = Written({"quant_method": "mxfp4"}, mxfp4_experts, "_proj", ())
+    model = tiny("gpt_oss", intermediate_size=64, num_local_experts=4)
+    folders = write_checkpoints(tmp_path, model, written)
+    assert_same(folders)
+    assert_same(folders, torch.bfloat16)
+
+
+def test_a_model_that_embeds(tmp_path: Path) -> None:
+    quantised, plain = write_checkpoints(tmp_path, tiny("llama"), FORMATS["fp8 blocks"])
+    ours, theirs = (
+        load_checkpoint(AutoModel, folder, CPU, torch.float32) for folder in (quantised, plain)
+    )
+    ids = torch.tensor([[5, 7, 3]])
+    assert torch.equal(ours(ids).last_hidden_state, theirs(ids).last_hidden_state)
+
+
+def test_one_in_several_files(tmp_path: Path) -> None:
+    quantised, plain = write_checkpoints(tmp_path, tiny("llama"), FORMATS["gptq"])
+    tensors = load_file(quantised / NAME)
+    (quantised / NAME).unlink()
+    for part in range(3):
+        names = sorted(tensors)[part::3]
+        save_file({name: tensors[name] for name in names}, quantised / f"gptq-{part}.safetensors")
+    assert_same((quantised, plain))
+
+
+@pytest.mark.parametrize(
+    ("name", "lost"),
+    [
+        ("fp8 blocks", "q_proj.weight_scale_inv"),
+        ("w4a16 asymmetric", "q_proj.weight_scale"),
+        ("int-quantized", "q_proj.weight_scale"),
+        ("gptq", "q_proj.qzeros"),
+        ("awq", "q_proj.scales"),
+        ("nf4", "q_proj.weight.absmax"),
+        ("llm.int8", "q_proj.SCB"),
+        ("torchao", "q_proj._weight_scale"),
+    ],
+)
+def test_scales_that_are_missing_are_named(name: str, lost: str, tmp_path: Path) -> None:
+    quantised, _ = write_checkpoints(tmp_path, tiny("llama"), FORMATS[name])
+    tensors = load_file(quantised / NAME)
+    lost = f"model.layers.1.self_attn.{lost}"
+    save_file({name: t for name, t in tensors.items() if name != lost}, quantised / NAME)
+    with pytest.raises(ValueError, match=f"lacks {lost}"):
+        loaded(quantised)
+
+
+def test_scales_without_codes_are_no_weights_of_ours(tmp_path: Path) -> None:
+    """AWQ divides what some activations give by scales of their own, which nothing here does."""
+    quantised, _ = write_checkpoints(tmp_path, tiny("llama"), FORMATS["awq"])
+    tensors = load_file(quantised / NAME)
+    save_file({**tensors, "model.layers.0.mlp.act.scales": torch.ones(48)}, quantised / NAME)
+    with pytest.raises(ValueError, match=r"no codes of AWQ, 4 bits beside .*mlp\.act\.scales"):
+        loaded(quantised)
+
+
+def test_codes_that_are_missing_are_missing_weights(tmp_path: Path) -> None:
+    quantised, _ = write_checkpoints(tmp_path, tiny("llama"), FORMATS["gptq"])
+    tensors = load_file(quantised / NAME)
+    kept = {name: tensor for name, tensor in tensors.items() if "layers.1.mlp.up_proj" not in name}
+    save_file(kept, quantised / NAME)
+    with pytest.raises(ValueError, match=r"lacks weights of LlamaForCausalLM: .*up_proj\.weight"):
+        loaded(quantised)
+
+
+def test_what_is_no_linear_layer_is_refused(tmp_path: Path) -> None:
+    model = tiny("gpt2")
+    model.save_pretrained(tmp_path)
+    tell(tmp_path, FORMATS["gptq"].told)
+    with pytest.raises(ValueError, match="gpt2 is not supported with weights in GPTQ, 4 bits"):
+        loaded(tmp_path)
