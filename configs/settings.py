@@ -39,6 +39,8 @@ CONVERSING = {"chat_template", "reasoning", "tool_format"}
 # What browsers send as `Origin`: without a path, not even a slash.
 Origin = Annotated[str, Field(pattern=r"^(\*|[a-z][a-z0-9+.-]*://[^/\s]+)$")]
 
+Storage = Annotated[str, Field(pattern=r"^(rediss?|valkeys?|unix)://.+$")]
+
 
 class Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -199,6 +201,66 @@ class ModelSettings(Settings):
         return self
 
 
+class KeyLimits(Settings):
+    """How much an API key may ask for."""
+
+    requests_per_minute: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="most requests of a key in a minute, which slides; null: no limit"
+    )
+    tokens_per_minute: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="most tokens of its prompts and answers in a minute; null: no limit"
+    )
+    requests_at_once: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="most of its requests that are answered at once; null: no limit"
+    )
+
+    @property
+    def limited(self) -> bool:
+        """Whether there is any limit."""
+        limits = (self.requests_per_minute, self.tokens_per_minute, self.requests_at_once)
+        return any(limit is not None for limit in limits)
+
+
+class NamedKeyLimits(KeyLimits):
+    """Limits of the keys of one name, in place of those of all."""
+
+    name: Annotated[str, Field(min_length=1)] = Field(
+        description="of an API key, or of several that share its limits"
+    )
+
+
+class RateLimits(KeyLimits):
+    """Limits of all keys, and who counts."""
+
+    keys: list[NamedKeyLimits] = Field(
+        default_factory=list, description="of keys with a name, what differs from that; below"
+    )
+    storage: Storage | None = Field(
+        None,
+        description="`redis://…`, `rediss://…`, `valkey://…` or `unix://…` of a server that counts"
+        " for several graphs (Serve shows it); null: a replica of this graph counts",
+    )
+
+    def for_key(self, own: NamedKeyLimits) -> KeyLimits:
+        """Those of a key: its own where they are given."""
+        given = own.model_fields_set - {"name"}
+        return self.model_copy(update={name: getattr(own, name) for name in given})
+
+    @property
+    def apply(self) -> bool:
+        """Whether any key has limits."""
+        return self.limited or any(one.limited for one in self.keys)
+
+    @model_validator(mode="after")
+    def _of_use(self) -> "RateLimits":
+        names = [one.name for one in self.keys]
+        if len(set(names)) != len(names):
+            raise ValueError("`rate_limits.keys`: a name is there twice")
+        if self.storage is not None and not self.apply:
+            raise ValueError("`rate_limits.storage` is of no use without limits")
+        return self
+
+
 class AppSettings(Settings):
     """The arguments of ``deployments.app:build``."""
 
@@ -207,10 +269,14 @@ class AppSettings(Settings):
     )
     api_keys: list[str] = Field(
         default_factory=list,
-        description="keys that clients may use (Serve shows its arguments); none: open to all",
+        description="keys that clients may use, each with a name behind it or none (Serve shows its"
+        " arguments); none: open to all",
     )
     api_keys_file: str | None = Field(
-        None, description="a file with one key a line, which Serve does not show"
+        None, description="a file with one key a line, and its name, which Serve does not show"
+    )
+    rate_limits: RateLimits = Field(
+        RateLimits(), description="how much each key may ask for, below"
     )
     chat_page: bool = Field(True, description="a page for browsers at `/`, to talk with the models")
     cors_origins: list[Origin] = Field(
@@ -247,6 +313,12 @@ class AppSettings(Settings):
         names = [model.name for model in self.models]
         if len(set(names)) != len(names):
             raise ValueError("two models have the same name")
+        return self
+
+    @model_validator(mode="after")
+    def _limits_of_keys(self) -> "AppSettings":
+        if self.rate_limits.apply and not self.api_keys and self.api_keys_file is None:
+            raise ValueError("`rate_limits` are of API keys: give `api_keys` or an `api_keys_file`")
         return self
 
 

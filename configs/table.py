@@ -6,10 +6,20 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from configs.settings import AppSettings, EmbedSettings, EngineSettings, ModelSettings, Settings
+from configs.settings import (
+    AppSettings,
+    EmbedSettings,
+    EngineSettings,
+    ModelSettings,
+    NamedKeyLimits,
+    RateLimits,
+    Settings,
+)
 
 SECTIONS: dict[str, type[Settings]] = {
     "args": AppSettings,
+    "args.rate_limits": RateLimits,
+    "args.rate_limits.keys[]": NamedKeyLimits,
     "args.models[]": ModelSettings,
     "args.models[].engine": EngineSettings,
     "args.models[].embed": EmbedSettings,

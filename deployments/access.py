@@ -7,6 +7,7 @@ import json
 import logging
 import time
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -15,6 +16,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deployments.dialects import error_response, is_anthropic, last_event
 from deployments.openai.errors import INTERNAL, ApiError, server_error
+
+if TYPE_CHECKING:  # Serve's proxies import this, and need none of that
+    from deployments.rates.allowance import Allowance
 
 logger = logging.getLogger("stepserve")
 
@@ -30,7 +34,8 @@ QUIET = ("/health", "/ready", "/metrics")
 class Access:
     """What the log tells of one request. Times in seconds, counts in tokens.
 
-    ``key``, the opaque name of the API key it came with, is not logged.
+    ``key``, the opaque name of the API key it came with, is not logged; that of a key with limits,
+    whose ``allowance`` it takes from, is.
     """
 
     request_id: str
@@ -45,6 +50,12 @@ class Access:
     first_token_s: float | None = None
     finish: str | None = None
     error: str | None = None
+    allowance: Allowance | None = None
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether tokens count before their choice is finished."""
+        return self.allowance is not None and self.allowance.tokens_per_minute is not None
 
     def fail(self, error: ApiError) -> None:
         """Notes an error; a caller's mistake by its code alone, it may quote what was sent."""
@@ -69,6 +80,8 @@ class Access:
             "finish": self.finish,
             "error": self.error,
         }
+        if self.allowance is not None:
+            pairs["key"] = self.allowance.key
         return " ".join(f"{key}={_field(one)}" for key, one in pairs.items())
 
 
@@ -123,8 +136,10 @@ class AccessLog:
         access.streaming = headers.get("content-type", "").startswith("text/event-stream")
         if self._answer_id:
             headers[HEADER] = access.request_id
-        if is_anthropic(scope):
+        if anthropic := is_anthropic(scope):
             headers[ANTHROPICS_HEADER] = access.request_id
+        if access.allowance is not None:
+            headers.update(dict(access.allowance.headers(anthropic=anthropic)))
 
 
 def request_id(given: str | None) -> str:

@@ -13,17 +13,22 @@ from starlette.applications import Starlette
 from configs.deployments import deployment_name, model_role
 from configs.settings import AppSettings, ModelSettings
 from deployments.announce import announce
+from deployments.calls import results_of_all
 from deployments.door import Door
 from deployments.embedder import Embedder
 from deployments.graph import Graph
 from deployments.ingress import create_app
 from deployments.logs import show_logs
 from deployments.model import Model
+from deployments.rate_limits import RemoteCounts
+from deployments.rates.counts import MemoryCounts
+from deployments.rates.refusals import Refusals
 from deployments.remote import Handle, RemoteEngine
 from deployments.remote_embedder import RemoteEmbedder
 from deployments.response_store import RemoteStore, Responses
 from deployments.tokenizer import Tokenizer
 from models.build import build_text
+from models.metrics import Sample
 
 # The Model's own admission is the limit that counts; Serve's are a backstop far above it.
 UNLIMITED = 100_000
@@ -74,11 +79,14 @@ class Ingress:
         models: list[Handle],
         tokenizers: list[Handle],
         responses: Handle | None,
+        counts: Handle | None,
     ) -> None:
         show_logs()
         self._settings = settings
         self._door = Door()
         self._responses = None if responses is None else RemoteStore(responses)
+        self._counts = None if counts is None else RemoteCounts(counts)
+        self._refusals = Refusals()
         self._engines: dict[str, RemoteEngine | RemoteEmbedder] = {}
         for model, tokenizer, handle in zip(settings.models, tokenizers, models, strict=True):
             self._engines[model.name] = await _engine(model, tokenizer, handle)
@@ -86,15 +94,29 @@ class Ingress:
         self._announcing = asyncio.create_task(announcing)
 
     async def __serve_build_asgi_app__(self) -> Starlette:
-        graph = Graph(self._engines, vllm_names=self._settings.vllm_metrics)
+        settings = self._settings
+        ingress = self if settings.rate_limits.apply else None
+        graph = Graph(self._engines, ingress, vllm_names=settings.vllm_metrics)
         return create_app(
             self._engines,
             self._settings,
             graph,
             responses=self._responses,
             door=self._door,
+            counts=self._counts,
+            refusals=self._refusals,
             answer_request_id=False,
         )
+
+    async def ask_replicas(self, method: str, *args: Any, timeout_s: float) -> list[Any]:
+        """What each replica of the Ingress returned, this one too."""
+        own = serve.get_replica_context()
+        handle = serve.get_deployment_handle(own.deployment, own.app_name)
+        return await results_of_all(handle, method, *args, timeout_s=timeout_s)
+
+    def metrics_samples(self) -> tuple[str, list[Sample]]:
+        """This replica's id, and what it measures."""
+        return serve.get_replica_context().replica_id.unique_id, self._refusals.samples()
 
     async def finish(self) -> None:
         """Refuses what is new from now on; returns when running answers are whole."""
@@ -117,19 +139,30 @@ def build(args: AppSettings) -> Application:
     models = [bind_model(one, sharing) for one in args.models]  # first to start: they take longest
     tokenizers = [bind_tokenizer(model) for model in args.models]
     responses = bind_responses(args) if args.responses_kept else None
-    return _bind(Ingress, args, models, tokenizers, responses)
+    counts = bind_counts() if args.rate_limits.apply and args.rate_limits.storage is None else None
+    return _bind(Ingress, args, models, tokenizers, responses, counts)
 
 
 def bind_responses(args: AppSettings) -> Application:
-    """``Responses``: a single replica, as all replicas of the ingress must find the same."""
-    deployment = serve.deployment(
-        name="Responses",
+    """``Responses``, which keeps them."""
+    deployment = single_replica("Responses")
+    return _bind(deployment(Responses), args.responses_kept, args.responses_kept_mib)
+
+
+def bind_counts() -> Application:
+    """``RateLimits``, which counts what keys use."""
+    return _bind(single_replica("RateLimits")(MemoryCounts))
+
+
+def single_replica(name: str) -> Any:
+    """A deployment of one replica, as all replicas of the ingress must find the same."""
+    return serve.deployment(
+        name=name,
         num_replicas=1,
         max_ongoing_requests=UNLIMITED,
         request_router_config=ROUTER,
         ray_actor_options=replica_options(num_cpus=0),
     )
-    return _bind(deployment(Responses), args.responses_kept, args.responses_kept_mib)
 
 
 def bind_tokenizer(model: ModelSettings) -> Application:

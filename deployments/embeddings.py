@@ -19,6 +19,7 @@ from deployments.deadline import within
 from deployments.engines import Served, embedder_named
 from deployments.openai.embeddings import EmbedCall, parse, write
 from deployments.openai.errors import engine_error
+from deployments.rates.estimate import of_embedding
 from models.embedding import Embeds
 
 TOLD = partial(engine_error, prompt_param="input")
@@ -42,6 +43,8 @@ class Embeddings:
         await Response(body, media_type="application/json")(scope, receive, send)
 
     async def _answer(self, call: EmbedCall, embedder: Embeds, access: Access) -> str:
+        if access.allowance is not None:
+            await access.allowance.take(of_embedding(call.request))
         async with within(self._settings.request_timeout_s, TOLD):
             embedded = await embedder.embed(call.asked_with(access.key))
         access.prompt_tokens = embedded.prompt_tokens

@@ -11,7 +11,7 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
 from deployments.vllm_metrics import with_vllm_names
-from models.metric_table import METRICS, Kind, Metric
+from models.metric_table import METRICS, OF_LIMITS, Kind, Metric
 from models.metrics import Sample
 
 
@@ -39,21 +39,32 @@ class Scrapes:
         return Scrape(tuple(self._known.values()), len(answers), len(heard))
 
 
-def render(scrapes: Mapping[str, Scrape], *, vllm_names: bool = False) -> str:
-    """Prometheus text: each metric summed over the answers; what is missing is shown as such."""
+def render(
+    scrapes: Mapping[str, Scrape], limits: Scrape | None = None, *, vllm_names: bool = False
+) -> str:
+    """Prometheus text: each metric summed over the answers; what is missing is shown as such.
+
+    ``limits`` is what the replicas of the ingress tell of rate limits, where there are any.
+    """
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Merged(scrapes, vllm_names))
+    registry.register(_Merged(scrapes, limits, vllm_names))
     return generate_latest(registry).decode()
 
 
 class _Merged(Collector):
-    def __init__(self, scrapes: Mapping[str, Scrape], vllm_names: bool) -> None:
+    def __init__(
+        self, scrapes: Mapping[str, Scrape], limits: Scrape | None, vllm_names: bool
+    ) -> None:
         self._scrapes = scrapes
+        self._limits = limits
         self._vllm_names = vllm_names
 
     def collect(self) -> Iterator[Family]:
-        own = _summed(answer for scrape in self._scrapes.values() for answer in scrape.answers)
+        models = (answer for scrape in self._scrapes.values() for answer in scrape.answers)
+        own = _summed(METRICS, models)
         yield from with_vllm_names(own) if self._vllm_names else own
+        if self._limits is not None:
+            yield from _summed(OF_LIMITS, self._limits.answers)
         replicas = GaugeMetricFamily(
             "stepserve_replicas", "Model replicas that should be in these sums.", labels=["model"]
         )
@@ -67,13 +78,13 @@ class _Merged(Collector):
         yield scraped
 
 
-def _summed(answers: Iterable[list[Sample]]) -> Iterator[Family]:
+def _summed(metrics: Iterable[Metric], answers: Iterable[list[Sample]]) -> Iterator[Family]:
     sums: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
     for answer in answers:
         for name, labels, value in answer:
             row = sums.setdefault(name, {})
             row[labels] = row.get(labels, 0.0) + value
-    for metric in METRICS:
+    for metric in metrics:
         family = Family(metric.family, metric.help, metric.kind.value)
         for name in _sample_names(metric):
             for labels, value in sums.get(name, {}).items():

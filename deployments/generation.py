@@ -26,6 +26,7 @@ from deployments.openai.chat_form import ChatForm
 from deployments.openai.completion_form import CompletionForm
 from deployments.openai.errors import engine_error
 from deployments.openai.form import Form, Heading, Shown
+from deployments.rates.charging import charge_generation
 from deployments.reply import StreamedAnswer, whole_answer
 from deployments.streams import generate
 from models.engine import LlmEngine
@@ -77,7 +78,9 @@ class Generation:
     ) -> Response | None:
         settings = self._settings
         try:
-            requests = call.asked_with(access.key)
+            if access.allowance is not None:
+                await charge_generation(access.allowance, call.requests, engine)
+            requests = call.asked_with(access.key, counted=access.counts_tokens)
             async with aclosing(generate(engine, requests, settings.request_timeout_s)) as events:
                 if not call.stream:
                     return await whole_answer(call, events, form, access)

@@ -13,7 +13,7 @@ REPLICA_TIMEOUT_S = 2.0
 
 
 class Replicas(Protocol):
-    """Those of one model, of whichever kind."""
+    """Those of one deployment."""
 
     async def ask_replicas(self, method: str, *args: Any, timeout_s: float) -> list[Any]:
         """What each replica returned, None for one that failed or took longer."""
@@ -21,11 +21,22 @@ class Replicas(Protocol):
 
 
 class Graph:
-    """``Probes`` over all replicas. A replica that does not answer in time holds nothing up."""
+    """``Probes`` over all replicas. A replica that does not answer in time holds nothing up.
 
-    def __init__(self, engines: Mapping[str, Replicas], *, vllm_names: bool = False) -> None:
+    ``ingress`` are those that hold keys to limits, None where there are none.
+    """
+
+    def __init__(
+        self,
+        engines: Mapping[str, Replicas],
+        ingress: Replicas | None = None,
+        *,
+        vllm_names: bool = False,
+    ) -> None:
         self._engines = engines
+        self._ingress = ingress
         self._vllm_names = vllm_names
+        self._refusals = Scrapes()
         self._scrapes = {name: Scrapes() for name in engines}
 
     async def ready(self) -> Mapping[str, ModelState]:
@@ -34,14 +45,20 @@ class Graph:
         return dict(zip(self._engines, states, strict=True))
 
     async def metrics(self) -> str:
-        scrapes = await asyncio.gather(*map(self._scrape, self._engines))
+        models = asyncio.gather(*map(self._scrape, self._engines))
+        limits, scrapes = await asyncio.gather(self._limits(), models)
         known = dict(zip(self._engines, scrapes, strict=True))
-        return await asyncio.to_thread(render, known, vllm_names=self._vllm_names)
+        return await asyncio.to_thread(render, known, limits, vllm_names=self._vllm_names)
 
     async def _scrape(self, model: str) -> Scrape:
-        engine = self._engines[model]
-        answers = await engine.ask_replicas("metrics_samples", timeout_s=REPLICA_TIMEOUT_S)
-        return self._scrapes[model].take(answers)
+        return self._scrapes[model].take(await _samples(self._engines[model]))
+
+    async def _limits(self) -> Scrape | None:
+        return None if self._ingress is None else self._refusals.take(await _samples(self._ingress))
+
+
+async def _samples(replicas: Replicas) -> list[Any]:
+    return await replicas.ask_replicas("metrics_samples", timeout_s=REPLICA_TIMEOUT_S)
 
 
 async def _state(engine: Replicas) -> ModelState:

@@ -12,14 +12,18 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 
-from configs.settings import AppSettings
+from configs.settings import AppSettings, RateLimits
 from deployments.access import AccessLog
 from deployments.dialects import error_response
 from deployments.door import Door, Entrance
 from deployments.engines import Served
-from deployments.keys import load_keys
+from deployments.keys import KeyRing, load_keys
 from deployments.openai.errors import ApiError, engine_error
 from deployments.probes import Probes
+from deployments.rates.counts import Counts, MemoryCounts
+from deployments.rates.limiter import RateLimiter
+from deployments.rates.refusals import Refusals
+from deployments.rates.told import EXPOSED
 from deployments.responses.store import MIB, MemoryStore, ResponseStore
 from deployments.routes import routes
 from models.errors import EngineError
@@ -32,20 +36,25 @@ def create_app(
     *,
     responses: ResponseStore | None = None,
     door: Door | None = None,
+    counts: Counts | None = None,
+    refusals: Refusals | None = None,
     answer_request_id: bool = True,
 ) -> Starlette:
     """The whole application; ``engines`` by the names that clients send.
 
     ``responses`` keeps the answers of ``/v1/responses`` where several of these applications serve
-    one graph; without it each keeps its own. Whoever closes the ``door`` lets in no more requests.
+    one graph, and ``counts`` what keys use; without them each has its own. ``refusals`` notes whom
+    their limits refused. Whoever closes the ``door`` lets in no more requests.
     ``answer_request_id=False`` where the server puts ``x-request-id`` on the answers, as Serve's
     does. Raises ``ValueError`` or ``OSError`` if the API keys cannot be read.
     """
     file = settings.api_keys_file
     keys = load_keys(settings.api_keys, None if file is None else Path(file))
     door = door or Door()
+    limiter = rate_limiter(settings.rate_limits, keys, counts, refusals or Refusals())
+    store = responses or own_store(settings)
     app = Starlette(
-        routes=routes(engines, settings, probes, responses or own_store(settings), keys, door),
+        routes=routes(engines, settings, probes, store, keys, door, limiter),
         middleware=[
             *cross_origin(settings),
             Middleware(AccessLog, answer_request_id),
@@ -68,16 +77,35 @@ def own_store(settings: AppSettings) -> ResponseStore | None:
     return MemoryStore(settings.responses_kept, int(settings.responses_kept_mib * MIB))
 
 
+def rate_limiter(
+    settings: RateLimits, keys: KeyRing, counts: Counts | None, refusals: Refusals
+) -> RateLimiter | None:
+    """None without limits."""
+    if not settings.apply:
+        return None
+    return RateLimiter(settings, keys.names, counts or own_counts(settings), refusals)
+
+
+def own_counts(settings: RateLimits) -> Counts:
+    """Where the settings say, else of this process alone."""
+    if settings.storage is None:
+        return MemoryCounts()
+    from deployments.rates.redis_counts import RedisCounts
+
+    return RedisCounts(settings.storage)
+
+
 def cross_origin(settings: AppSettings) -> list[Middleware]:
     """CORS for the origins of the settings. Keys are headers of their own, so no credentials."""
     if not settings.cors_origins:
         return []
+    limits = EXPOSED if settings.rate_limits.apply else ()
     cors = Middleware(
         CORSMiddleware,
         allow_origins=settings.cors_origins,
         allow_methods=["GET", "POST", "DELETE"],
         allow_headers=["*"],
-        expose_headers=["x-request-id", "retry-after"],
+        expose_headers=["x-request-id", "retry-after", *limits],
     )
     return [cors]
 

@@ -1,4 +1,7 @@
-"""API keys: who may ask. Keys are kept and compared as digests, all of them every time."""
+"""API keys: who may ask. Keys are kept and compared as digests, all of them every time.
+
+A key may have a name, by which it is known to the operator: it stands behind the key.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +23,15 @@ WRONG = "Incorrect API key provided."
 
 
 class KeyRing:
-    """The keys that open the server; without any it is open to all."""
+    """The keys that open the server; without any it is open to all.
+
+    ``names`` are those that keys have, by the keys' opaque names.
+    """
 
     def __init__(self, keys: Iterable[str]) -> None:
-        keys = list(keys)
-        if any(not key.strip() for key in keys):
-            raise ValueError("An API key must not be empty.")
-        self._digests = [_digest(key.strip().encode()) for key in keys]
+        pairs = [_parted(key) for key in keys]
+        self._digests = [_digest(key.encode()) for key, _ in pairs]
+        self.names = {opaque(_as_sent(key)): name for key, name in pairs if name}
 
     @property
     def open(self) -> bool:
@@ -45,7 +50,10 @@ def load_keys(keys: Iterable[str], file: Path | None) -> KeyRing:
 
 
 def read_keys(file: Path) -> list[str]:
-    """One key a line; blank lines and lines that start with ``#`` are passed over."""
+    """One key a line, with its name if it has one.
+
+    Blank lines and lines that start with ``#`` are passed over.
+    """
     lines = [line.strip() for line in file.read_text(encoding="utf-8-sig").splitlines()]
     keys = [line for line in lines if line and not line.startswith("#")]
     if not keys:
@@ -73,6 +81,21 @@ class RequireKey:
             if self._keys.holds(key.encode("latin-1")):
                 return key
         raise unauthorized(WRONG)
+
+
+def _parted(line: str) -> tuple[str, str]:
+    """A key and its name, which may be empty."""
+    key, *names = line.split() or [""]
+    if not key:
+        raise ValueError("An API key must not be empty.")
+    if len(names) > 1:
+        raise ValueError("Behind an API key there may be one name, without spaces.")
+    return key, "".join(names)
+
+
+def _as_sent(key: str) -> str:
+    """As it is read from a header."""
+    return key.encode().decode("latin-1")
 
 
 def _bearer(headers: Headers) -> str:

@@ -38,6 +38,8 @@ class Progress:
             self._finish(position, event)
         else:
             self.totals.say(position, event)
+            if event.token_ids:
+                self._access.completion_tokens = self.totals.completion_tokens
             if self._access.first_token_s is None:
                 self._access.first_token()
 

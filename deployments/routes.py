@@ -25,6 +25,7 @@ from deployments.keys import KeyRing, RequireKey
 from deployments.openai.catalog import model_entry, model_list, model_not_found
 from deployments.openapi.document import document
 from deployments.probes import Probes
+from deployments.rates.limiter import Limited, RateLimiter
 from deployments.responses.kept import Kept
 from deployments.responses.store import ResponseStore
 from deployments.responses_routes import CreateResponse, KeptResponses, ResponseTokens
@@ -41,15 +42,16 @@ def routes(
     responses: ResponseStore | None,
     keys: KeyRing,
     door: Door,
+    limiter: RateLimiter | None,
 ) -> list[BaseRoute]:
-    """All routes; without ``responses`` none are kept."""
+    """All routes; without ``responses`` none are kept, without a ``limiter`` no key has limits."""
     tokens = Tokenization(engines, settings)
     models = Models(engines)
     status = Status(probes, door)
-    guard = Guard(keys)
+    guard = Guard(keys, limiter)
     return [
         *generation_routes(guard, engines, settings),
-        guard.post("/v1/embeddings", Embeddings(engines, settings)),
+        guard.limited("/v1/embeddings", Embeddings(engines, settings)),
         *response_routes(guard, engines, settings, Kept(responses), tokens),
         *token_routes(guard, tokens),
         guard.get("/v1/models", models.list),
@@ -63,16 +65,22 @@ def routes(
 
 
 class Guard:
-    """Makes routes that ask for a key, if there are keys."""
+    """Makes routes that ask for a key, if there are keys, and some that hold it to its limits."""
 
-    def __init__(self, keys: KeyRing) -> None:
+    def __init__(self, keys: KeyRing, limiter: RateLimiter | None) -> None:
         self._middleware = [Middleware(RequireKey, keys)]
+        self._limiting = [] if limiter is None else [Middleware(Limited, limiter)]
 
     def get(self, path: str, endpoint: Any) -> Route:
         return Route(path, endpoint, methods=["GET"], middleware=self._middleware)
 
     def post(self, path: str, endpoint: Any) -> Route:
         return Route(path, endpoint, methods=["POST"], middleware=self._middleware)
+
+    def limited(self, path: str, endpoint: Any) -> Route:
+        """One whose endpoint charges what it computes."""
+        middleware = [*self._middleware, *self._limiting]
+        return Route(path, endpoint, methods=["POST"], middleware=middleware)
 
     def delete(self, path: str, endpoint: Any) -> Route:
         return Route(path, endpoint, methods=["DELETE"], middleware=self._middleware)
@@ -81,9 +89,9 @@ class Guard:
 def generation_routes(guard: Guard, engines: Engines, settings: AppSettings) -> list[Route]:
     """OpenAI's chat and completions, Anthropic's messages."""
     return [
-        guard.post("/v1/chat/completions", Generation(CHAT, engines, settings)),
-        guard.post("/v1/completions", Generation(COMPLETIONS, engines, settings)),
-        guard.post("/v1/messages", Messages(engines, settings)),
+        guard.limited("/v1/chat/completions", Generation(CHAT, engines, settings)),
+        guard.limited("/v1/completions", Generation(COMPLETIONS, engines, settings)),
+        guard.limited("/v1/messages", Messages(engines, settings)),
         guard.post("/v1/messages/count_tokens", MessageTokens(engines, settings).count),
     ]
 
@@ -94,7 +102,7 @@ def response_routes(
     """OpenAI's responses."""
     about = KeptResponses(kept)
     return [
-        guard.post("/v1/responses", CreateResponse(engines, settings, kept)),
+        guard.limited("/v1/responses", CreateResponse(engines, settings, kept)),
         guard.post("/v1/responses/input_tokens", ResponseTokens(tokens, settings, kept).count),
         guard.get("/v1/responses/{id}", about.retrieve),
         guard.delete("/v1/responses/{id}", about.delete),

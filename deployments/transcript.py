@@ -18,6 +18,7 @@ from deployments.openai import sse
 from deployments.openai.call import Call
 from deployments.openai.errors import ApiError
 from deployments.openai.sse import Told
+from deployments.rates.charging import charge_generation
 from deployments.reply import Progress
 from deployments.streams import Numbered, generate
 from models.engine import LlmEngine
@@ -81,13 +82,20 @@ class Telling:
         access = access_of(scope)
         engine = engine_named(engines, self.call.model)
         access.model = self.call.model
-        response = await while_connected(receive, self._answer(engine, access, send))
+        response = await while_connected(receive, self._charged_answer(engine, access, send))
         if response is not None:
             await response(scope, receive, send)
 
+    async def _charged_answer(
+        self, engine: LlmEngine, access: Access, send: Send
+    ) -> Response | None:
+        if access.allowance is not None:
+            await charge_generation(access.allowance, self.call.requests, engine)
+        return await self._answer(engine, access, send)
+
     async def _answer(self, engine: LlmEngine, access: Access, send: Send) -> Response | None:
         progress = Progress(self.call, access)
-        requests = self.call.asked_with(access.key)
+        requests = self.call.asked_with(access.key, counted=access.counts_tokens)
         try:
             async with aclosing(generate(engine, requests, self.timeout_s)) as events:
                 if not self.call.stream:

@@ -122,6 +122,12 @@ PROMPT_BUDGET = _gauge(
 DRAFTED = _counter("drafted_tokens", "Tokens that speculation guessed.")
 ACCEPTED = _counter("accepted_tokens", "Tokens that speculation guessed and the model sampled.")
 
+LIMITED = _counter("requests_limited", "Requests refused by a limit of their API key, by kind.")
+UNCOUNTED = _counter(
+    "requests_uncounted", "Requests of limited keys let in while the counts were not available."
+)
+
+OF_LIMITS: tuple[Metric, ...] = (LIMITED, UNCOUNTED)  # of the ingress, where there are rate limits
 METRICS: tuple[Metric, ...] = (
     FIRST_TOKEN,
     INTER_TOKEN,

@@ -100,9 +100,15 @@ class Call:
         """Choices of each prompt."""
         return self.requests[0].n
 
-    def asked_with(self, key: str) -> tuple[GenerateRequest, ...]:
-        """Its requests, of the API key with this opaque name."""
-        return tuple(of_key(one, key) for one in self.requests)
+    def asked_with(self, key: str, *, counted: bool = False) -> tuple[GenerateRequest, ...]:
+        """Its requests, of the API key with this opaque name.
+
+        Where they are ``counted``, parts tell of their tokens, to be known when a client leaves.
+        """
+        requests = tuple(of_key(one, key) for one in self.requests)
+        return (
+            tuple(replace(one, return_token_ids=True) for one in requests) if counted else requests
+        )
 
 
 Body = TypeVar("Body", bound=BaseModel)

@@ -107,11 +107,15 @@ def engine_error(error: EngineError, prompt_param: str) -> ApiError:
 
 def busy(message: str, retry_after_s: float) -> ApiError:
     """No room now: 503 with the wait in whole seconds, and exactly in milliseconds."""
-    wait = {
-        "retry-after": str(max(1, math.ceil(retry_after_s))),
-        "retry-after-ms": str(max(1, math.ceil(retry_after_s * 1000))),
+    return server_error(503, message, "server_is_overloaded", retry_after(retry_after_s))
+
+
+def retry_after(seconds: float) -> dict[str, str]:
+    """Headers that tell when to ask again."""
+    return {
+        "retry-after": str(max(1, math.ceil(seconds))),
+        "retry-after-ms": str(max(1, math.ceil(seconds * 1000))),
     }
-    return server_error(503, message, "server_is_overloaded", wait)
 
 
 def validation_error(error: ValidationError) -> ApiError:
@@ -174,4 +178,4 @@ def _cut(text: str, longest: int) -> str:
 
 
 def _retry_advice(status: int) -> dict[str, str]:
-    return NO_RETRY if 400 <= status < 500 else {}
+    return NO_RETRY if 400 <= status < 500 and status != 429 else {}

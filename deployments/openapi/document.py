@@ -17,6 +17,7 @@ REASONS = {
     404: "There is no such model or response.",
     408: "The body did not arrive in time.",
     413: "The body is too large.",
+    429: "The key has used what its limits allow; `retry-after` tells when to ask again.",
     500: "The server or the model failed.",
     503: "There is no room now, or no replica; `retry-after` tells when to ask again.",
     504: "The model gave no answer in time.",
@@ -140,6 +141,7 @@ OTHERS = (
     Operation("get", "/ready", "Whether the models do", "Ready", statuses=()),
     Operation("get", "/openapi.json", "This document", "Document", statuses=()),
 )
+LIMITED = (*GENERATION, *EMBEDDING)
 OPERATIONS = (*GENERATION, *EMBEDDING, *COUNTING, *KEPT, *OTHERS)
 OPEN = ("/health", "/ready", "/openapi.json")
 
@@ -164,7 +166,7 @@ def document(generating: Sequence[str], embedding: Sequence[str] = (), *, keys: 
 
 
 def _operation(operation: Operation, keys: bool) -> Schema:
-    described: Schema = {"summary": operation.summary, "responses": _answers(operation)}
+    described: Schema = {"summary": operation.summary, "responses": _answers(operation, keys)}
     if operation.body:
         schemas = [ref(name) for name in operation.body]
         schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
@@ -183,8 +185,9 @@ def _parameters(operation: Operation) -> list[Schema]:
     return [{"name": "id", "in": "path", "required": True, "schema": STRING}, *query]
 
 
-def _answers(operation: Operation) -> Schema:
-    answers = {str(code): _error(code, operation.error) for code in operation.statuses}
+def _answers(operation: Operation, keys: bool) -> Schema:
+    statuses = (*operation.statuses, *((429,) if keys and operation in LIMITED else ()))
+    answers = {str(code): _error(code, operation.error) for code in statuses}
     if operation.path == "/metrics":
         answers["200"] = {"description": "Metrics", "content": {PLAIN: {"schema": STRING}}}
     elif operation.answer:

@@ -138,12 +138,16 @@ class Exchange:
     After ``reads`` messages the client takes no more, and the server's writes wait.
     """
 
-    def __init__(self, app: Starlette, path: str, body: Any, reads: int = 10**6) -> None:
+    def __init__(
+        self, app: Starlette, path: str, body: Any, reads: int = 10**6, key: str = ""
+    ) -> None:
         self._room = asyncio.Semaphore(reads)
         self._inbox: asyncio.Queue[Message] = asyncio.Queue()
         self._sent: asyncio.Queue[Message] = asyncio.Queue()
         self._inbox.put_nowait({"type": "http.request", "body": json.dumps(body).encode()})
-        self.task = asyncio.create_task(app(scope_of(path), self._inbox.get, self._send))
+        scope = scope_of(path)
+        scope["headers"].append((b"authorization", f"Bearer {key}".encode()))
+        self.task = asyncio.create_task(app(scope, self._inbox.get, self._send))
 
     async def _send(self, message: Message) -> None:
         await self._room.acquire()

@@ -46,6 +46,16 @@ def test_one_replica_keeps_responses_if_any_are_kept() -> None:
     assert "Responses" not in bound(build(none))
 
 
+def test_one_replica_counts_for_limits_unless_a_storage_does() -> None:
+    given: dict[str, Any] = {"models": [{"name": "a", "factory": "a:b"}], "api_keys": ["x"]}
+    limits: dict[str, Any] = {"requests_per_minute": 1}
+    here = AppSettings.model_validate({**given, "rate_limits": limits})
+    assert bound(build(here))["RateLimits"].num_replicas == 1
+    for others in ({}, {**limits, "storage": "redis://127.0.0.1"}):
+        elsewhere = AppSettings.model_validate({**given, "rate_limits": others})
+        assert "RateLimits" not in bound(build(elsewhere))
+
+
 def test_an_embedding_model_has_an_embedder() -> None:
     models = [{"name": "a", "factory": "a:b"}, {"name": "b", "factory": "a:b", "task": "embed"}]
     names = {"Ingress", "Responses", "Tokenizer-a", "Model-a", "Tokenizer-b", "Embedder-b"}

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from deployments.exposition import Scrape, Scrapes, render
+from deployments.rates.refusals import Refusals
 from models.events import FinishReason
 from models.metric_table import METRICS
 from models.metrics import LlmMetrics, Sample
@@ -48,6 +49,18 @@ def test_a_silent_replica_is_visible_and_blanks_nothing() -> None:
     assert seen['stepserve_replicas{model="a"}'] == 2
     assert seen['stepserve_replicas_scraped{model="a"}'] == 1
     assert seen['stepserve_requests_running{model="a"}'] == 1
+
+
+def test_refusals_of_all_replicas_of_the_ingress_are_summed() -> None:
+    one, other = Refusals(), Refusals()
+    for refusals, kind in ((one, "tokens"), (other, "tokens"), (other, "requests")):
+        refusals.note("ann", kind)
+    one.uncounted = 2
+    seen = lines(render({}, Scrape((one.samples(), other.samples()), 2, 2)))
+    assert seen['stepserve_requests_limited_total{key="ann",kind="tokens"}'] == 2
+    assert seen['stepserve_requests_limited_total{key="ann",kind="requests"}'] == 1
+    assert seen["stepserve_requests_uncounted_total"] == 2
+    assert "limited" not in render({})
 
 
 def test_all_metrics_are_typed_even_without_any_answer() -> None:

@@ -6,6 +6,7 @@ import httpx
 import pytest
 
 from deployments.keys import KeyRing, load_keys, read_keys
+from deployments.openai.users import opaque
 from tests.deployments.schemas import check
 from tests.deployments.serving import chat, client, make_app, post
 
@@ -71,6 +72,25 @@ def test_a_file_without_keys_is_an_error(tmp_path: Path) -> None:
 def test_an_empty_key_is_an_error() -> None:
     with pytest.raises(ValueError, match="must not be empty"):
         load_keys([" "], None)
+
+
+def test_keys_may_have_names() -> None:
+    ring = KeyRing(["one ann", " two ", "three\tbob"])
+    assert ring.names == {opaque("one"): "ann", opaque("three"): "bob"}
+    assert all(ring.holds(key) for key in (b"one", b"two", b"three"))
+    assert not ring.holds(b"one ann")
+    with pytest.raises(ValueError, match="one name"):
+        KeyRing(["one ann bob"])
+
+
+async def test_the_name_of_a_key_that_is_not_ascii() -> None:
+    """It comes as latin-1 characters of its UTF-8 bytes."""
+    app = make_app(api_keys=["schlüssel ann"], rate_limits={"requests_per_minute": 1})
+    headers = httpx.Headers({"authorization": "Bearer schlüssel"}, encoding="utf-8")
+    async with client(app) as http:
+        body = {"model": "mock", "prompt": "Hi"}
+        told = [await http.post("/v1/completions", json=body, headers=headers) for _ in range(2)]
+    assert [answer.status_code for answer in told] == [200, 429]
 
 
 def test_a_ring_compares_bytes() -> None:

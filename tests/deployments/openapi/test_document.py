@@ -78,6 +78,13 @@ def test_only_what_needs_a_key_says_so() -> None:
     assert "security" not in document(["mock"], keys=False)["paths"]["/v1/messages"]["post"]
 
 
+def test_only_what_is_computed_may_be_too_much_for_a_key() -> None:
+    paths = document(["mock"], keys=True)["paths"]
+    limited = {path for path in paths for one in paths[path].values() if "429" in one["responses"]}
+    generating = {"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"}
+    assert limited == {*generating, "/v1/embeddings"}
+
+
 @pytest.mark.parametrize(
     ("name", "value", "right"),
     [
