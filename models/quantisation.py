@@ -52,6 +52,14 @@ def _awq(told: Config) -> str:
     return _bits(told.get("bits") or told.get("w_bit"), (4,))
 
 
+def _auto_round(told: Config) -> str:
+    if (packed := told.get("packing_format")) not in AUTO_ROUND:
+        return f"whose format {packed} is not supported"
+    if (kind := told.get("data_type") or "int") != "int":
+        return f"as {kind}, which is not supported"
+    return _bits(told.get("bits"), (2, 4, 8))
+
+
 def _bitsandbytes(told: Config) -> str:
     storage = told.get("bnb_4bit_quant_storage") or "uint8"
     return "" if storage == "uint8" else f"stored in {storage}, which is not supported"
@@ -99,6 +107,15 @@ COMPRESSED = {
     "mxfp8-quantized",
     "mixed-precision",
 }
+# Whose layout each has: GPTQ's first or second one, or AWQ's.
+AUTO_ROUND = {
+    "auto_round:auto_gptq": "gptq",
+    "auto_round:gptq": "gptq",
+    "auto_round": "gptq_v2",
+    "auto_round:gptqmodel": "gptq_v2",
+    "auto_round:auto_awq": "awq",
+    "auto_round:awq": "awq",
+}
 TORCHAO = {
     "Float8WeightOnlyConfig",
     "Float8DynamicActivationFloat8WeightConfig",
@@ -115,6 +132,7 @@ CHECKS: abc.Mapping[str, abc.Callable[[Config], str]] = {
     "compressed-tensors": _compressed,
     "gptq": _gptq,
     "awq": _awq,
+    "auto-round": _auto_round,
     "bitsandbytes": _bitsandbytes,
     "torchao": _torchao,
 }

@@ -39,6 +39,11 @@ def test_these_are_read(told: dict[str, Any] | None) -> None:
         ({"quant_method": "gptq", "bits": 4, "checkpoint_format": "marlin"}, "whose format marlin"),
         ({"quant_method": "gptq", "bits": 4, "pack_dtype": "int64"}, "packed in int64"),
         ({"quant_method": "awq", "bits": 4, "version": "gemv"}, "whose version gemv"),
+        ({"quant_method": "auto-round", "bits": 4}, "whose format None"),
+        (
+            {"quant_method": "auto-round", "packing_format": "auto_round", "data_type": "mx_fp"},
+            "by auto-round, as mx_fp",
+        ),
         ({"load_in_4bit": True, "bnb_4bit_quant_storage": "bfloat16"}, "stored in bfloat16"),
         (compressed("marlin-24"), "whose format marlin-24"),
         (compressed("pack-quantized", weights={"num_bits": 3}), "in 3 bits"),

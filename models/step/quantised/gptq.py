@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import abc
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from torch import Tensor
 
+from models.quantisation import AUTO_ROUND
 from models.step.quantised.integers import in_groups
 from models.step.quantised.layout import WORDS, Format, Layout, Parts, Stored, unpacked
 
@@ -27,6 +29,13 @@ def gptq(told: abc.Mapping[str, Any]) -> Format:
 def awq(told: abc.Mapping[str, Any]) -> Format:
     """Codes and zeros are packed along outputs, in an order of their own."""
     return Format("AWQ, 4 bits", (Layout(CODES, WORDS, (ZEROS, SCALES), _awq),))
+
+
+def auto_round(told: abc.Mapping[str, Any]) -> Format:
+    """One of these, by another name."""
+    layout = AUTO_ROUND[told["packing_format"]]
+    found = awq(told) if layout == "awq" else gptq({**told, "checkpoint_format": layout})
+    return replace(found, name=f"AutoRound, {told['bits']} bits")
 
 
 def _gptq(first: bool, group: int, parts: Parts) -> Stored:

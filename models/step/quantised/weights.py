@@ -16,7 +16,7 @@ from models.step.grouped import GroupedWeight, dequantised
 from models.step.quantised.bitsandbytes import bitsandbytes
 from models.step.quantised.compressed import compressed_tensors
 from models.step.quantised.floats import fbgemm_fp8, fp8, mxfp4
-from models.step.quantised.gptq import awq, gptq
+from models.step.quantised.gptq import auto_round, awq, gptq
 from models.step.quantised.layout import Format, Layout, Stored
 from models.step.quantised.torchao import torchao
 
@@ -28,6 +28,7 @@ FORMATS: abc.Mapping[str, abc.Callable[[Config], Format]] = {
     "compressed-tensors": compressed_tensors,
     "gptq": gptq,
     "awq": awq,
+    "auto-round": auto_round,
     "bitsandbytes": bitsandbytes,
     "torchao": torchao,
 }

@@ -269,6 +269,17 @@ FORMATS: dict[str, Written] = {
         int4(quant_method="gptq", checkpoint_format="gptq_v2"),
         lambda weight: gptq(weight, 4, first=False),
     ),
+    "auto-round": Written(
+        int4(quant_method="auto-round", packing_format="auto_round:auto_gptq"),
+        lambda weight: gptq(weight, 4),
+    ),
+    "auto-round raw": Written(
+        int4(quant_method="auto-round", packing_format="auto_round", data_type="int"),
+        lambda weight: gptq(weight, 4, first=False),
+    ),
+    "auto-round awq": Written(
+        int4(quant_method="auto-round", packing_format="auto_round:auto_awq"), awq
+    ),
     "awq": Written(int4(quant_method="awq", version="gemm", zero_point=True), awq),
     "nf4": Written(
         {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4"},
