@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 
 from models.step.native.build import NoNative
 from models.step.native.layer import LayerParts, LayerReader, Rows
+from models.step.native.norms import Norm, read_norm
 from models.step.native.rotation import require_steady, rotaries
 from models.step.native.trace import Trace, same
 
@@ -31,7 +32,7 @@ class Blueprint:
 
     layers: abc.Sequence[LayerParts]
     embedding: nn.Embedding
-    norm: nn.Module
+    norm: Norm
     head: nn.Linear
     hidden: int
     heads: int
@@ -40,7 +41,6 @@ class Blueprint:
     inner: int
     vocab: int  # rows of the head
     gelu: int
-    epsilon: float
     embedding_scale: float
     residual_scale: float  # of what each half of a layer adds
     logit_scale: float
@@ -67,7 +67,7 @@ def read_blueprint(model: PreTrainedModel, trace: Trace) -> Blueprint:
     embedding = model.get_input_embeddings()
     head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
     layers = _layers(model, trace)
-    norm = _norm_between(model, trace, layers[-1], head)
+    norm = read_norm(_norm_between(model, trace, layers[-1], head), trace)
     if not isinstance(embedding, nn.Embedding) or not isinstance(head, nn.Linear):
         raise NoNative(f"{type(model).__name__} is no stack that they know")
     reader = LayerReader(trace, rotaries(model, trace))
@@ -90,7 +90,6 @@ def read_blueprint(model: PreTrainedModel, trace: Trace) -> Blueprint:
         inner=parts[0].linears["down"].shape[1],
         vocab=head.out_features,
         gelu=ACTIVATIONS[activation],
-        epsilon=_epsilon([norm, *(norm for layer in parts for norm in layer.norms.values())]),
         embedding_scale=_ratio(trace.given(layers[0]), embedding.weight[trace.ids]),
         residual_scale=getattr(config, "residual_multiplier", 1.0),
         logit_scale=1.0 if cap else _ratio(trace.logits, scores),
@@ -135,13 +134,6 @@ def _require_steady(config: Any) -> None:
             raise NoNative(f"they know no {name}")
 
 
-def _epsilon(norms: abc.Sequence[nn.Module]) -> float:
-    values = {getattr(n, "variance_epsilon", getattr(n, "eps", None)) for n in norms}
-    if len(values) != 1 or (value := values.pop()) is None:
-        raise NoNative("its norms have no epsilon in common")
-    return float(value)
-
-
 def _ratio(numbers: Tensor | None, others: Tensor | None) -> float:
     """What ``others`` were multiplied by."""
     assert numbers is not None
@@ -169,11 +161,10 @@ def _require_fitting(stack: Blueprint) -> None:
         "down": (stack.hidden, stack.inner),
     }
     fits = stack.heads % stack.kv_heads == 0
-    sizes = {"q_norm": (stack.head_dim, attended), "k_norm": (stack.head_dim, kept)}
+    norms = [("", stack.norm), *(named for layer in stack.layers for named in layer.norms.items())]
+    sizes = {"q_norm": {stack.head_dim, attended}, "k_norm": {stack.head_dim, kept}}
     fits = fits and all(
-        _size(norm) in sizes.get(name, (stack.hidden,))
-        for layer in stack.layers
-        for name, norm in layer.norms.items()
+        {len(norm.weight), norm.together} <= sizes.get(name, {stack.hidden}) for name, norm in norms
     )
     fits = fits and all(_shapes(layer) == shapes for layer in stack.layers)
     fits = fits and stack.head.weight.shape[1] == stack.embedding.embedding_dim == stack.hidden
@@ -183,17 +174,6 @@ def _require_fitting(stack: Blueprint) -> None:
 
 def _shapes(layer: LayerParts) -> dict[str, tuple[int, int]]:
     return {name: rows.shape for name, rows in layer.linears.items()}
-
-
-def _size(norm: nn.Module) -> int:
-    return next(norm.parameters()).numel()
-
-
-@torch.inference_mode()
-def norm_weight(norm: nn.Module, epsilon: float) -> Tensor:
-    """What it multiplies each number of a row of length one by, whatever its weight stands for."""
-    weight: Tensor = norm(torch.ones(1, _size(norm)))[0].float() * (1 + epsilon) ** 0.5
-    return weight.contiguous()
 
 
 def embeddings(embedding: nn.Embedding) -> Tensor:

@@ -3,19 +3,6 @@
 
 #include "stack.h"
 
-namespace {
-
-float root_mean_square(const float* x, int count, float epsilon) {
-  Floats squares{};
-  float rest = 0;
-  int i = 0;
-  for (; i + kLanes <= count; i += kLanes) squares += load<Floats>(x + i) * load<Floats>(x + i);
-  for (; i < count; ++i) rest += x[i] * x[i];
-  return std::sqrt((sum(squares) + rest) / count + epsilon);
-}
-
-}  // namespace
-
 // Shares out the attention: at most kQueries queries of a sequence and key head at a time.
 void Stack::divide(Part& part) {
   part.works.clear();
@@ -67,52 +54,35 @@ void Stack::embed(int row, int32_t id) {
     for (int i = 0; i < shape_.hidden; ++i) to[i] *= shape_.embedding_scale;
 }
 
-void Stack::normalise(const std::vector<float>& weight, int row, const float* from) {
+void Stack::normalise(const Norm& norm, int row, const float* from) {
   float* to = normed_.row(row);
-  if (weight.empty()) {
-    std::memcpy(to, from, sizeof(float) * shape_.hidden);
-  } else {
-    const float scale = 1 / root_mean_square(from, shape_.hidden, shape_.epsilon);
-    for (int i = 0; i < shape_.hidden; ++i) to[i] = weight[i] * (from[i] * scale);
-  }
+  if (norm.none()) std::memcpy(to, from, sizeof(float) * shape_.hidden);
+  else norm.apply(from, to, shape_.hidden);
   normed_.round(shape_.arithmetic, row);
 }
 
 // What was held back of a row goes where it belongs.
-void Stack::add_back(const std::vector<float>& norm, int row, float* to) {
-  const float* from = held_.row(row);
-  const float residual = shape_.residual_scale;
-  if (norm.empty()) {
-    for (int i = 0; i < shape_.hidden; ++i) to[i] += residual * from[i];
-  } else {
-    const float scale = residual / root_mean_square(from, shape_.hidden, shape_.epsilon);
-    for (int i = 0; i < shape_.hidden; ++i) to[i] += norm[i] * (from[i] * scale);
-  }
-}
-
-void Stack::normalise_heads(const std::vector<float>& norm, float* heads, int count) const {
-  if (norm.empty()) return;
-  const int together = static_cast<int>(norm.size());
-  for (float* x = heads; x < heads + count * shape_.head_dim; x += together) {
-    const float inverse = 1 / root_mean_square(x, together, shape_.epsilon);
-    for (int i = 0; i < together; ++i) x[i] = norm[i] * (x[i] * inverse);
-  }
+void Stack::add_back(const Norm& norm, int row, float* to) {
+  float* from = held_.row(row);
+  if (!norm.none()) norm.apply(from, from, shape_.hidden);
+  for (int i = 0; i < shape_.hidden; ++i) to[i] += shape_.residual_scale * from[i];
 }
 
 // Queries or keys of one row, normed and rotated.
-void Stack::turn(const Layer& layer, const std::vector<float>& norm, float* heads, int count,
+void Stack::turn(const Layer& layer, const Norm& norm, float* heads, int count,
                  int position) const {
-  if (!layer.norms_last) normalise_heads(norm, heads, count);
+  const int numbers = count * shape_.head_dim;
+  if (!norm.none() && !layer.norms_last) norm.apply(heads, heads, numbers);
   const int half = layer.rotary_dim / 2;
   const float* cosine = layer.cosines + static_cast<size_t>(position) * half;
   const float* sine = layer.sines + static_cast<size_t>(position) * half;
-  for (float* head = heads; head < heads + count * shape_.head_dim; head += shape_.head_dim)
+  for (float* head = heads; head < heads + numbers; head += shape_.head_dim)
     for (int i = 0; i < half; ++i) {
       const float low = head[i], high = head[i + half];
       head[i] = low * cosine[i] - high * sine[i];
       head[i + half] = high * cosine[i] + low * sine[i];
     }
-  if (layer.norms_last) normalise_heads(norm, heads, count);
+  if (!norm.none() && layer.norms_last) norm.apply(heads, heads, numbers);
 }
 
 template <class T>
@@ -164,7 +134,7 @@ void Stack::run_layer(Layer& layer, const Step& step, const Part& part) {
     store(qkv_.row(row) + panel * kPanel, low);
     store(qkv_.row(row) + panel * kPanel + kLanes, high);
   };
-  const bool held[] = {layer.parallel || !layer.behind.empty(), !layer.inner_behind.empty()};
+  const bool held[] = {layer.parallel || !layer.behind.none(), !layer.inner_behind.none()};
   const auto add = [&](bool held) {
     return [&, held](int row, int panel, Floats low, Floats high) {
       float* to = (held ? held_.row(row) : x_.row(part.rows[row])) + panel * kPanel;
@@ -173,7 +143,7 @@ void Stack::run_layer(Layer& layer, const Step& step, const Part& part) {
       store(to + kLanes, held ? high : load<Floats>(to + kLanes) + residual * high);
     };
   };
-  const auto add_held = [&](const std::vector<float>& norm) {
+  const auto add_held = [&](const Norm& norm) {
     team_.share(part.rows.size(), [&](int i) { add_back(norm, i, x_.row(part.rows[i])); });
   };
   const auto in_format = [this](auto work) {

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from models.step.attention import Options
 from models.step.native.build import NoNative
+from models.step.native.norms import Norm, read_norm
 from models.step.native.rotation import Rotary, Turn, halves_of_pairs, told, turn_between
 from models.step.native.trace import Attended, Trace, same
 
@@ -70,10 +71,9 @@ class LayerParts:
     """One layer's modules, and how it attends."""
 
     linears: abc.Mapping[str, Rows]
-    norms: abc.Mapping[str, nn.Module]
+    norms: abc.Mapping[str, Norm]
     options: Options
     rotary: Rotary | None  # None: positions mean nothing to it
-    head_order: Tensor | None  # of the numbers of each query's and key's head
     norms_last: bool  # of queries and keys: once they are rotated
     parallel: bool
 
@@ -96,20 +96,20 @@ class LayerReader:
         head_norms = {HEAD_NORMS[n]: m for n, m in attention.named_children() if n in HEAD_NORMS}
         around = self._norms(layer, attention, feed_forward)
         _require_all_known(layer, linears, {**around, **head_norms})
+        norms = {n: read_norm(m, self._trace) for n, m in (around | head_norms).items()}
         turn = self._turn(attended, linears["q"], head_norms.get("q_norm"))
         parallel = self._parallel(layer, feed_forward, around)
-        order = None
         if turn is not None and turn.pairs:
             order = halves_of_pairs(attended.query.shape[-1], turn.dims)
             linears |= {name: _by_head(linears[name], order) for name in ("q", "k")}
+            norms |= {name: norms[name].in_order(order) for name in head_norms}
         if parallel and {"behind", "inner_behind"} & set(around):
             raise NoNative("its halves are side by side, with norms behind")
         return LayerParts(
             linears,
-            {**around, **head_norms},
+            norms,
             attended.options,
             None if turn is None else turn.rotary,
-            order,
             self._norms_last(linears["q"], head_norms.get("q_norm")),
             parallel,
         )

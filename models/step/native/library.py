@@ -20,7 +20,6 @@ class Shape(Structure):
         ("half_embedding", c_int32),
         ("kv_format", c_int32),
         ("block_size", c_int32),
-        ("epsilon", c_float),
         ("embedding_scale", c_float),
         ("residual_scale", c_float),
         ("logit_scale", c_float),
@@ -34,12 +33,23 @@ NORMS = ("norm", "behind", "inner_norm", "inner_behind", "q_norm", "k_norm")
 TABLES = ("cosines", "sines")
 
 
+class NormWeights(Structure):
+    _fields_ = [
+        ("weight", c_void_p),
+        ("bias", c_void_p),
+        ("count", c_int32),
+        ("together", c_int32),
+        ("centred", c_int32),
+        ("epsilon", c_float),
+    ]
+
+
 class LayerWeights(Structure):
     _fields_ = [
-        *((name, c_void_p) for name in (*WEIGHTS, *BIASES, *NORMS, *TABLES)),
+        *((name, c_void_p) for name in (*WEIGHTS, *BIASES)),
+        *((name, NormWeights) for name in NORMS),
+        *((name, c_void_p) for name in TABLES),
         ("rotary_dim", c_int32),
-        ("q_normed", c_int32),
-        ("k_normed", c_int32),
         ("norms_last", c_int32),
         ("parallel", c_int32),
         ("window", c_int32),
@@ -83,7 +93,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     ),
     "stack_set_layer": (c_int, (c_void_p, c_int32, POINTER(LayerWeights))),
     "stack_set_gated": (c_int, (c_void_p, c_int32, POINTER(GatedWeights))),
-    "stack_set_head": (c_int, (c_void_p, c_void_p, c_void_p, c_void_p)),
+    "stack_set_head": (c_int, (c_void_p, POINTER(NormWeights), c_void_p, c_void_p)),
     "stack_round_to": (c_int, (c_void_p, c_int32, c_int32)),
     "stack_allocate": (c_int, (c_void_p, c_int32)),
     "step_knows": (c_bool, (POINTER(Step), c_int64)),

@@ -4,14 +4,6 @@
 #include "guard.h"
 #include "joined.h"
 
-namespace {
-
-std::vector<float> copied(const float* from, int count) {
-  return from ? std::vector<float>(from, from + count) : std::vector<float>();
-}
-
-}  // namespace
-
 Stack::Stack(Team& team, const Shape& shape, const void* embedding)
     : shape_(shape), team_(team), embedding_(embedding), layers_(shape.layers) {
   const int attended = shape.heads * shape.head_dim;
@@ -24,12 +16,12 @@ void Stack::set_layer(int index, const LayerWeights& w) {
   const int hidden = shape_.hidden;
   const int q = shape_.heads * shape_.head_dim, kv = shape_.kv_heads * shape_.head_dim;
   Layer& layer = layers_[index];
-  layer.norm = copied(w.norm, hidden);
-  layer.behind = copied(w.behind, hidden);
-  layer.inner_norm = copied(w.inner_norm, hidden);
-  layer.inner_behind = copied(w.inner_behind, hidden);
-  layer.q_norm = copied(w.q_norm, w.q_normed);
-  layer.k_norm = copied(w.k_norm, w.k_normed);
+  layer.norm = Norm(w.norm);
+  layer.behind = Norm(w.behind);
+  layer.inner_norm = Norm(w.inner_norm);
+  layer.inner_behind = Norm(w.inner_behind);
+  layer.q_norm = Norm(w.q_norm);
+  layer.k_norm = Norm(w.k_norm);
   layer.cosines = w.cosines;
   layer.sines = w.sines;
   layer.rotary_dim = w.rotary_dim;
@@ -54,8 +46,8 @@ void Stack::set_gated(int index, const GatedWeights& w) {
   layers_[index].gated = Gated(team_, w, shape_.hidden, shape_.arithmetic, inner);
 }
 
-void Stack::set_head(const float* norm, const float* weight, const float* bias) {
-  norm_ = copied(norm, shape_.hidden);
+void Stack::set_head(const NormWeights& norm, const float* weight, const float* bias) {
+  norm_ = Norm(norm);
   Joined head(shape_.hidden);
   head.add(weight, bias, 0, shape_.vocab);
   head_ = head.packed(team_, shape_.arithmetic);
@@ -96,8 +88,8 @@ int stack_set_layer(Stack* stack, int index, const LayerWeights* weights) {
 int stack_set_gated(Stack* stack, int index, const GatedWeights* weights) {
   return guarded([&] { stack->set_gated(index, *weights); });
 }
-int stack_set_head(Stack* stack, const float* norm, const float* weight, const float* bias) {
-  return guarded([&] { stack->set_head(norm, weight, bias); });
+int stack_set_head(Stack* stack, const NormWeights* norm, const float* weight, const float* bias) {
+  return guarded([&] { stack->set_head(*norm, weight, bias); });
 }
 int stack_round_to(Stack* stack, Format arithmetic, KvFormat kv_format) {
   return guarded([&] { stack->round_to(arithmetic, kv_format); });

@@ -11,6 +11,7 @@
 #include "attention.h"
 #include "buffer.h"
 #include "gated.h"
+#include "norm.h"
 #include "prefault.h"
 
 // How keys and values are held.
@@ -24,19 +25,17 @@ struct Shape {
   int32_t half_embedding;  // 1: the embedding is bfloat16, else float32
   KvFormat kv_format;
   int32_t block_size;
-  float epsilon;
   float embedding_scale, residual_scale, logit_scale;
   float logit_cap;  // a logit is cap * tanh(logit / cap); 0: as it is
 };
 
-// Row-major float32. Biases and norms may be null. All but the tables are copied.
+// Row-major float32. Biases may be null. All but the tables are copied.
 struct LayerWeights {
   const float *q, *k, *v, *o;
   const float *q_bias, *k_bias, *v_bias, *o_bias;
-  const float *norm, *behind, *inner_norm, *inner_behind, *q_norm, *k_norm;
+  NormWeights norm, behind, inner_norm, inner_behind, q_norm, k_norm;
   const float *cosines, *sines;  // [positions, rotary_dim / 2]
   int32_t rotary_dim;            // the first so many numbers of a head are rotated
-  int32_t q_normed, k_normed;    // numbers that are normed together: of one head, or of all
   int32_t norms_last;            // 1: queries and keys are normed once they are rotated
   int32_t parallel;  // 1: the feed-forward half reads what attention read, not what it added to
   int32_t window;    // a query sees the last so many keys; 0: all
@@ -62,7 +61,7 @@ struct Step {
 struct Layer {
   Matrix qkv, o;
   Gated gated;
-  std::vector<float> norm, behind, inner_norm, inner_behind, q_norm, k_norm;
+  Norm norm, behind, inner_norm, inner_behind, q_norm, k_norm;
   const float *cosines, *sines;
   int rotary_dim;
   bool norms_last, parallel;
@@ -76,7 +75,7 @@ class Stack {
   Stack(Team& team, const Shape& shape, const void* embedding);
   void set_layer(int index, const LayerWeights& weights);
   void set_gated(int index, const GatedWeights& weights);
-  void set_head(const float* norm, const float* weight, const float* bias);
+  void set_head(const NormWeights& norm, const float* weight, const float* bias);
   // Without a pool. The weights stay as they are, so neither before nor after may be 8 bit.
   void round_to(Format arithmetic, KvFormat kv_format);
   void allocate(int blocks);
@@ -98,12 +97,10 @@ class Stack {
   void divide(Part& part);
   void plan(const Step& step);
   size_t block_bytes() const;  // of all layers
-  void normalise(const std::vector<float>& weight, int row, const float* from);
+  void normalise(const Norm& norm, int row, const float* from);
   void run_layer(Layer& layer, const Step& step, const Part& part);
-  void add_back(const std::vector<float>& norm, int row, float* to);
-  void normalise_heads(const std::vector<float>& norm, float* heads, int count) const;
-  void turn(const Layer& layer, const std::vector<float>& norm, float* heads, int count,
-            int position) const;
+  void add_back(const Norm& norm, int row, float* to);
+  void turn(const Layer& layer, const Norm& norm, float* heads, int count, int position) const;
   template <class T>
   Pages<T> pages_of(const Layer& layer, const Step& step, const Span& span) const;
   template <class T>
@@ -115,7 +112,7 @@ class Stack {
   Team& team_;
   const void* embedding_;
   std::vector<Layer> layers_;
-  std::vector<float> norm_;
+  Norm norm_;
   Matrix head_;
   Buffer x_, normed_, qkv_, mixed_;
   Buffer held_;  // rows of what a half of a layer adds, until all of it is known

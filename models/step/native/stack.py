@@ -13,9 +13,8 @@ from torch import Tensor
 from models.step.native.blueprint import (
     Blueprint,
     embeddings,
-    norm_weight,
 )
-from models.step.native.layer import HEAD_NORMS, LayerParts, Rows
+from models.step.native.layer import LayerParts, Rows
 from models.step.native.library import GATED, GatedWeights, LayerWeights, Shape, Step
 from models.step.native.team import Team
 
@@ -65,7 +64,6 @@ class Stack:
             half_embedding=self._embedding.dtype == torch.bfloat16,
             kv_format=KV_FORMATS[kv_dtype],
             block_size=block_size,
-            epsilon=blueprint.epsilon,
             embedding_scale=blueprint.embedding_scale,
             residual_scale=blueprint.residual_scale,
             logit_scale=blueprint.logit_scale,
@@ -160,18 +158,12 @@ class Stack:
 
     def _set_layer(self, index: int, layer: LayerParts, blueprint: Blueprint) -> None:
         attending = _Held(n for n in layer.linears.items() if n[0] not in GATED)
-        for name, norm in layer.norms.items():
-            attending[name] = norm_weight(norm, blueprint.epsilon)
-            if name in HEAD_NORMS.values() and layer.head_order is not None:
-                by_head = attending[name].view(-1, len(layer.head_order))
-                attending[name] = by_head[:, layer.head_order].flatten()
         if layer.rotary is not None:
             attending["cosines"], attending["sines"] = self._tables[layer.rotary]
         weights = LayerWeights(
             **attending.pointers,
+            **{name: norm.weights for name, norm in layer.norms.items()},
             rotary_dim=0 if layer.rotary is None else 2 * attending["cosines"].shape[1],
-            q_normed=attending.length("q_norm"),
-            k_normed=attending.length("k_norm"),
             norms_last=layer.norms_last,
             parallel=layer.parallel,
             window=layer.options.window or 0,
@@ -184,11 +176,11 @@ class Stack:
         self.team.call(self._library.stack_set_gated, self._handle, index, ctypes.byref(made))
 
     def _set_head(self, blueprint: Blueprint) -> None:
-        norm = norm_weight(blueprint.norm, blueprint.epsilon)
         head = Rows(blueprint.head)
         weight, bias = _floats(head.weight), None if head.bias is None else _floats(head.bias)
-        pointers = (norm.data_ptr(), weight.data_ptr(), None if bias is None else bias.data_ptr())
-        self.team.call(self._library.stack_set_head, self._handle, *pointers)
+        norm = ctypes.byref(blueprint.norm.weights)
+        pointers = (weight.data_ptr(), None if bias is None else bias.data_ptr())
+        self.team.call(self._library.stack_set_head, self._handle, norm, *pointers)
 
 
 class _Held(dict[str, Tensor]):
@@ -203,9 +195,6 @@ class _Held(dict[str, Tensor]):
     @property
     def pointers(self) -> dict[str, int]:
         return {name: tensor.data_ptr() for name, tensor in self.items()}
-
-    def length(self, name: str) -> int:
-        return len(self[name]) if name in self else 0
 
 
 def _floats(parameter: Tensor) -> Tensor:

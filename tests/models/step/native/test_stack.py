@@ -89,6 +89,11 @@ KNOWN: dict[str, tuple[str, dict[str, Any]]] = {
     "rotations of pairs in a part of each head": ("glm4", {"partial_rotary_factor": 0.5}),
     "norms behind each half, and of each head": ("exaone4", {}),
     "heads normed once they are rotated": ("hunyuan_v1_dense", {}),
+    "halves side by side, norms that centre": (
+        "cohere",
+        {"logit_scale": 0.3, "use_qk_norm": True},
+    ),
+    "norms that centre, with biases": ("stablelm", {"partial_rotary_factor": 0.5}),
     "tied": ("llama", {"tie_word_embeddings": True}),
     "any vocabulary": ("llama", {"vocab_size": 33}),
 }
@@ -166,7 +171,7 @@ def test_a_row_is_the_same_to_the_bit_whatever_it_shares_a_step_with(
 
 
 @pytest.mark.parametrize(("weights", "arithmetic"), MULTIPLIED)
-@pytest.mark.parametrize("model_type", ["llama", "gemma2"])
+@pytest.mark.parametrize("model_type", ["llama", "gemma2", "cohere"])
 def test_a_row_is_the_same_to_the_bit_whichever_rows_are_kept(
     weights: Weights, arithmetic: torch.dtype, model_type: str
 ) -> None:
