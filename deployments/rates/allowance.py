@@ -61,7 +61,7 @@ class Allowance:
             self._charged, self._place = {}, None
             self._refusals.uncounted += 1
             return
-        refusal = self._refusal(costs, place is not None and place.taken(counts))
+        refusal = self._refusal(costs, 0 if place is None else place.taken(counts))
         if refusal is not None:
             await self._give_back()
             raise refusal
