@@ -52,11 +52,11 @@ class EngineSettings(Settings):
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="auto: a GPU if there is one"
     )
-    dtype: Literal["auto", "float32", "bfloat16", "float16", "int8"] = Field(
+    dtype: Literal["auto", "float32", "bfloat16", "float16", "int8", "int4"] = Field(
         "auto",
         description="of weights and what is computed; auto: bfloat16 where the device has units for"
         " it, else float32 on a CPU and float16 on a GPU; int8 (CPU): weights of linear layers in 8"
-        " bits, and float32 arithmetic around them",
+        " bits, and float32 arithmetic around them; int4: in 4 bits, where native kernels serve",
     )
     kernels: Literal["auto", "native", "sdpa", "varlen"] = Field(
         "auto",
@@ -81,7 +81,7 @@ class EngineSettings(Settings):
     kv_cache_dtype: Literal["auto", "float32", "bfloat16", "float16"] = Field(
         "auto",
         description="of KV blocks; auto: what is computed in, and half precision where native"
-        " kernels serve int8",
+        " kernels serve int8 or int4",
     )
     kv_cache_gib: Annotated[float, Field(gt=0)] | None = Field(
         None, description="memory for KV blocks in GiB; null: a share of what is free"
@@ -185,8 +185,9 @@ class ModelSettings(Settings):
         if self.task == "embed":
             _refuse(GENERATING, self.engine, "engine.", "of no use to a model that embeds")
             _refuse(CONVERSING, self, "", "of no use to a model that embeds")
-            if self.engine.dtype == "int8":
-                raise ValueError("`engine.dtype`: `int8` is for a model that generates")
+            if self.engine.dtype in ("int8", "int4"):
+                wish = self.engine.dtype
+                raise ValueError(f"`engine.dtype`: `{wish}` is for a model that generates")
         return self
 
     @model_validator(mode="after")

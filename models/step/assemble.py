@@ -36,7 +36,9 @@ from models.step.wishes import Wishes
 logger = logging.getLogger("stepserve")
 
 WARM_TOKENS = 64
-MOST_ROUNDED = 0.5  # relative error of logits; more is no rounding
+# Relative errors of logits; more is no rounding. Of numbers that have nothing in common it is 1.4.
+MOST_ROUNDED = 0.5
+MOST_IN_FOUR_BITS = 1.0
 
 
 def assemble(
@@ -56,17 +58,19 @@ def assemble(
         if isinstance(way, str):
             failures.append(way)
             continue
-        objection = _probed(model, probe, way)
+        most = MOST_IN_FOUR_BITS if wishes.bits == 4 else MOST_ROUNDED
+        objection = _probed(model, probe, way, most)
         if not objection:
             # Only now: rounding would hide from the probe what is wrong.
             known["weights"] = way.settle()
             known["kernels"] = noted(f"paged, {way.name}", "; ".join(failures) or way.detail)
             return _paged(model, way, wishes, limit, known)
         failures.append(f"{way.name} (blocks of {way.block_size}): {objection}")
+    reason = "; ".join(failures) or objection
+    if wishes.bits == 4:
+        raise ValueError(f"dtype is set to int4, which only native kernels compute: {reason}")
     if wishes.kernels in ("native", "varlen"):
-        raise ValueError(
-            f"kernels is set to {wishes.kernels}, and cannot be: {'; '.join(failures) or objection}"
-        )
+        raise ValueError(f"kernels is set to {wishes.kernels}, and cannot be: {reason}")
     logger.warning("no paged attention for %s: %s", type(model).__name__, objection)
     return _cached(model, wishes, limit, known, objection)
 
@@ -83,13 +87,13 @@ def _recorded(model: PreTrainedModel, limit: int) -> tuple[Recorder | None, str]
     return (None, objection) if objection else (seen, "")
 
 
-def _probed(model: PreTrainedModel, probe: Probe, way: Way) -> str:
+def _probed(model: PreTrainedModel, probe: Probe, way: Way, most_rounded: float) -> str:
     """Why this way cannot serve the model; empty if it can. Leaves no pool behind."""
     blocks = blocks_needed(way.block_size)
     try:
         objection = _compared(model, probe, way, blocks)
         if not objection and (rounded := way.try_rounded(blocks)) is not None:
-            objection = probe.disagreement(rounded, way.block_size, MOST_ROUNDED)
+            objection = probe.disagreement(rounded, way.block_size, most_rounded)
         return objection
     except Exception as error:  # the next way, or generate, may serve it
         return f"{type(error).__name__}: {error}"
@@ -214,7 +218,7 @@ def _cached(
     room = f"{held} sequences of {limit} tokens, {each / 2**30:.2f} GiB each"
     described = {
         **facts,
-        "weights": settled_weights(model, int8=wishes.int8),
+        "weights": settled_weights(model, int8=wishes.bits == 8),
         "kernels": noted(f"the model's own, one sequence at a time{how}", objection),
         "kv_cache": noted(room, memory.note if held < wishes.slots else ""),
     }

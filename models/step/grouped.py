@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 MOST = 15  # the largest code
+ZERO_UNIT = 256
 LEAST_SCALE = 1e-7  # that half precision holds
 NUMBERS_AT_ONCE = 1 << 20
 SHRINKS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)
@@ -31,6 +32,10 @@ class GroupedWeight:
         assert self.scales.dtype == self.zeros.dtype == torch.float32
         assert self.scales.shape == self.zeros.shape == (outputs, -(-inputs // self.group))
 
+    def __getitem__(self, outputs: slice | Tensor) -> GroupedWeight:
+        codes, scales, zeros = self.codes[outputs], self.scales[outputs], self.zeros[outputs]
+        return GroupedWeight(codes, scales, zeros, self.group)
+
     @property
     def nbytes(self) -> int:
         return self.codes.nbytes + self.scales.nbytes + self.zeros.nbytes
@@ -47,7 +52,7 @@ def dequantised(weight: GroupedWeight) -> Tensor:
 
 
 def grouped(weight: Tensor, group: int) -> GroupedWeight:
-    """``weight`` [outputs, inputs] rounded, by scales and zeros of half precision.
+    """``weight`` [outputs, inputs] rounded, with scales of half precision.
 
     Of the ranges that clip a group's extremes a little or not, the one whose numbers are nearest.
     """
@@ -78,7 +83,7 @@ def _fitted(values: Tensor, shrink: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     low = shrink * values.amin(-1, True).clamp_max(0)
     high = shrink * values.amax(-1, True).clamp_min(0)
     scales = ((high - low) / MOST).clamp_min(LEAST_SCALE).half().float()
-    zeros = (-low / scales).half().float()
+    zeros = (-low / scales * ZERO_UNIT).round() / ZERO_UNIT
     return (values / scales + zeros).round().clamp(0, MOST), scales, zeros
 
 
@@ -91,9 +96,15 @@ class GroupedLinear(nn.Module):
 
     def __init__(self, weight: GroupedWeight, bias: Tensor | None) -> None:
         super().__init__()
-        self.grouped = weight
+        self.codes = nn.Parameter(weight.codes, requires_grad=False)
+        self.scales, self.zeros = weight.scales, weight.zeros  # of no other type than they are
+        self.group = weight.group
         self.bias = bias if bias is None else nn.Parameter(bias, requires_grad=False)
         self.out_features, self.in_features = weight.codes.shape
+
+    @property
+    def grouped(self) -> GroupedWeight:
+        return GroupedWeight(self.codes.detach(), self.scales, self.zeros, self.group)
 
     def forward(self, values: Tensor) -> Tensor:
         weight = dequantised(self.grouped).to(values.dtype)

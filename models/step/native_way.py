@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import abc
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel
 
+from models.step.grouped import GroupedLinear
 from models.step.host import available_memory, instructions
 from models.step.native.blueprint import LANES, read_blueprint
 from models.step.native.build import NoNative
@@ -15,10 +18,12 @@ from models.step.native.rows import RowKernels
 from models.step.native.stack import Stack
 from models.step.native.team import Team
 from models.step.native.trace import Trace
+from models.step.native.weights import Held
 from models.step.weights import parameters_of, weights_of
 from models.step.widen import computed_in
 
 LONGEST_PROBE = 64  # tokens
+ROUNDED = {8: Held.INT8, 4: Held.INT4}
 
 
 class NativeWay:
@@ -33,16 +38,17 @@ class NativeWay:
         block_size: int,
         positions: int,
         kv_dtype: torch.dtype | None,
-        int8: bool,
+        bits: int | None,
     ) -> None:
         """Raises NoNative if the kernels do not know this model, or cannot be had here."""
-        _require_suited(model, block_size)
+        _require_suited(model, block_size, bits)
         self._blueprint = read_blueprint(model, Trace(model))
         self._team = Team(torch.get_num_threads())
-        # 8-bit weights are read so fast that keys and values of 32 would be most of a step.
+        # Such weights are read so fast that keys and values of 32 would be most of a step.
         half = torch.bfloat16 if self._team.multiplies_bfloat16 else torch.float16
-        self._kv_dtype = kv_dtype or (half if int8 else computed_in(model))
-        self._arithmetic = _arithmetic(model, self._team, int8=int8)
+        self._kv_dtype = kv_dtype or (half if bits else computed_in(model))
+        self._held = Held.EXACT if bits is None else ROUNDED[bits]
+        self._arithmetic = torch.int8 if bits else _arithmetic(model, self._team)
         self.block_size = block_size
         self.bytes_per_token = self._blueprint.numbers_per_token * self._kv_dtype.itemsize
         self.kv_dtypes: tuple[torch.dtype, ...] = (self._kv_dtype,)
@@ -52,7 +58,8 @@ class NativeWay:
         self.detail = ""
 
     def try_out(self, blocks: int) -> NativeForward:
-        self._stack = self._pack(torch.float32, torch.float32)
+        exact = Held.EXACT if self._held == Held.EXACT else Held.IN_PLACE
+        self._stack = self._pack(torch.float32, torch.float32, exact)
         self.detail = self._stack.instructions
         return self.open(blocks)
 
@@ -60,9 +67,9 @@ class NativeWay:
         assert self._stack is not None
         if self._arithmetic == self._kv_dtype == torch.float32:
             return None
-        if self._arithmetic == torch.int8:
+        if self._held != Held.EXACT:
             self._stack.close()
-            self._stack = self._pack(self._kv_dtype, torch.int8)
+            self._stack = self._pack(self._kv_dtype, self._arithmetic, self._held)
         else:
             self._stack.round_to(self._kv_dtype, self._arithmetic)
         return self.open(blocks)
@@ -80,6 +87,9 @@ class NativeWay:
         parameters = parameters_of(self._model)
         for parameter in self._model.parameters():
             parameter.data = parameter.data.new_empty(0)
+        for module in self._model.modules():
+            if isinstance(module, GroupedLinear):
+                module.scales = module.zeros = torch.empty(0)
         torch.set_num_threads(1)
         held = weights_of(self._model, parameters, self._stack.weight_bytes)
         return f"{held} {self._stack.weight_kind}"
@@ -93,7 +103,7 @@ class NativeWay:
         """On the same threads."""
         return RowKernels(self._team)
 
-    def _pack(self, kv_dtype: torch.dtype, arithmetic: torch.dtype) -> Stack:
+    def _pack(self, kv_dtype: torch.dtype, arithmetic: torch.dtype, held: Held) -> Stack:
         return Stack(
             self._blueprint,
             self._team,
@@ -101,25 +111,24 @@ class NativeWay:
             block_size=self.block_size,
             kv_dtype=kv_dtype,
             arithmetic=arithmetic,
+            held=held,
         )
 
 
-def _arithmetic(model: PreTrainedModel, team: Team, *, int8: bool) -> torch.dtype:
+def _arithmetic(model: PreTrainedModel, team: Team) -> torch.dtype:
     """What the matrices' products are of: bfloat16 only where that is faster."""
-    if int8:
-        return torch.int8
     faster = computed_in(model) == torch.bfloat16 and team.multiplies_bfloat16
     return torch.bfloat16 if faster else torch.float32
 
 
-def _require_suited(model: PreTrainedModel, block_size: int) -> None:
+def _require_suited(model: PreTrainedModel, block_size: int, bits: int | None) -> None:
     if model.device.type != "cpu":
         raise NoNative("they are for CPUs")
     if block_size % LANES:
         raise NoNative(f"blocks of {block_size} tokens are not made of {LANES}")
     if computed_in(model) == torch.bfloat16 and "amx_bf16" in instructions():
         raise NoNative("they do not use the processor's matrix units for bfloat16")
-    copies = _copies(model)
+    copies = _copies(model, bits)
     if copies > (free := available_memory()):
         raise NoNative(
             f"copies of its weights take up to {copies / 2**30:.1f} GiB while it is loaded, and"
@@ -127,8 +136,16 @@ def _require_suited(model: PreTrainedModel, block_size: int) -> None:
         )
 
 
-def _copies(model: PreTrainedModel) -> int:
-    """Bytes at most: bfloat16 as it is, all else as float32, and the embedding once more."""
+def _copies(model: PreTrainedModel, bits: int | None) -> int:
+    """Bytes at most: bfloat16 as it is, all else as float32, and the embedding once more.
+
+    Rounded weights take ``bits``, and what reads them a bit more.
+    """
     embedding: Any = model.get_input_embeddings()
-    held = [*model.parameters(), embedding.weight]
-    return sum(p.numel() * (2 if p.dtype == torch.bfloat16 else 4) for p in held)
+    rounded = sum(p.numel() for p in model.parameters()) * (bits or 0) * 5 // 32
+    exact = [] if bits else [*model.parameters()]
+    return rounded + _exact_bytes([*exact, embedding.weight])
+
+
+def _exact_bytes(tensors: abc.Iterable[Tensor]) -> int:
+    return sum(t.numel() * (2 if t.dtype == torch.bfloat16 else 4) for t in tensors)

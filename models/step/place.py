@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from models.step.host import instructions, usable_cores
+from models.step.wishes import BITS
 
 
 def noted(fact: str, note: str) -> str:
@@ -16,15 +17,15 @@ def noted(fact: str, note: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """What a model computes in; with ``int8`` its linear layers' weights are quantised."""
+    """What a model computes in; with ``bits`` its linear layers' weights are rounded to so many."""
 
     dtype: torch.dtype
     note: str = ""
-    int8: bool = False
+    bits: int | None = None
 
     def __str__(self) -> str:
         name = str(self.dtype).removeprefix("torch.")
-        name = f"int8 weights, {name}" if self.int8 else name
+        name = f"int{self.bits} weights, {name}" if self.bits else name
         return noted(name, self.note)
 
 
@@ -60,11 +61,11 @@ def device_name(device: torch.device) -> str:
 
 
 def precision_of(wish: str, device: torch.device) -> Precision:
-    """Raises ValueError for int8 where there is nothing to compute it with."""
-    if wish == "int8":
+    """Raises ValueError for rounded weights where there is nothing to compute with them."""
+    if bits := BITS.get(wish):
         if device.type != "cpu":
-            raise ValueError(f"dtype is set to int8, which runs on a CPU, not on {device.type}")
-        return Precision(torch.float32, int8=True)
+            raise ValueError(f"dtype is set to {wish}, which runs on a CPU, not on {device.type}")
+        return Precision(torch.float32, bits=bits)
     if wish != "auto":
         return Precision(dtype_named(wish))
     if device.type == "cpu":

@@ -24,6 +24,7 @@ class TorchWay:
         seen: Recorder,
         block_size: int,
         kv_dtype: torch.dtype | None,
+        *,
         int8: bool,
     ) -> None:
         self.name = name  # sdpa or varlen

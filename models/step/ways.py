@@ -66,23 +66,25 @@ def ways(
 
     ``positions`` is the longest sequence.
     """
-    kernels, size, int8 = wishes.kernels, wishes.block_size, wishes.int8
+    kernels, size, bits = wishes.kernels, wishes.block_size, wishes.bits
     kv_dtype = None if wishes.kv_cache_dtype == "auto" else dtype_named(wishes.kv_cache_dtype)
     if kernels == "native" or (kernels == "auto" and model.device.type == "cpu"):
         try:
             yield NativeWay(
-                model, block_size=size, positions=positions, kv_dtype=kv_dtype, int8=int8
+                model, block_size=size, positions=positions, kv_dtype=kv_dtype, bits=bits
             )
         except NoNative as reason:
             if isinstance(reason, NoLibrary):
                 logger.warning("steps take longer without native kernels: %s", reason)
             yield f"native: {reason}"
+    if bits == 4:
+        return  # nothing else computes with them
     widen_for_good(model)
     half = model.dtype in PRECISIONS and kv_dtype in (None, model.dtype)
     if kernels in ("auto", "varlen") and model.device.type == "cuda" and half:
         for taken in dict.fromkeys((size, VARLEN_BLOCK)):
-            yield TorchWay("varlen", model, seen, taken, kv_dtype, int8)
+            yield TorchWay("varlen", model, seen, taken, kv_dtype, int8=bits == 8)
     elif kernels == "varlen":
         yield "varlen: it needs CUDA, half precision and KV blocks of the same"
     if kernels in ("auto", "sdpa"):
-        yield TorchWay("sdpa", model, seen, size, kv_dtype, int8)
+        yield TorchWay("sdpa", model, seen, size, kv_dtype, int8=bits == 8)

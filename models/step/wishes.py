@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+BITS = {"int8": 8, "int4": 4}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wishes:
     """As configured, with no defaults of their own; None and ``auto`` are to be found out."""
 
     device: str  # or auto
-    dtype: str  # a torch dtype's name, auto, or int8
+    dtype: str  # a torch dtype's name, auto, int8 or int4
     kernels: str  # native, sdpa, varlen, or auto
     cuda_graphs: bool
     compile_layers: bool
@@ -25,6 +27,6 @@ class Wishes:
     step_tokens: int  # of the largest step
 
     @property
-    def int8(self) -> bool:
-        """Whether weights of linear layers are held in 8 bits."""
-        return self.dtype == "int8"
+    def bits(self) -> int | None:
+        """Of linear layers' weights, where those are rounded."""
+        return BITS.get(self.dtype)

@@ -151,6 +151,7 @@ SERVERS = {
         ours("ours", "float32", dtype="float32"),
         ours("ours-bf16", "bfloat16", dtype="bfloat16"),
         ours("ours-int8", "int8", dtype="int8"),
+        ours("ours-int4", "int4", dtype="int4"),
         vllm("vllm", "float32"),
         vllm("vllm-cores", "float32", VLLM_CPU_NUM_OF_RESERVED_CPU="0"),
         vllm("vllm-bf16", "bfloat16", VLLM_CPU_NUM_OF_RESERVED_CPU="0"),

@@ -51,7 +51,7 @@ def test_a_misspelt_key_is_named(values: dict[str, Any], place: str) -> None:
     ("key", "value"),
     [
         ("device", "gpu"),
-        ("dtype", "int4"),
+        ("dtype", "int2"),
         ("kv_cache_dtype", "int8"),
         ("threads", 0),
         ("max_context", 0),
@@ -84,6 +84,7 @@ def test_a_model_has_one_origin(origin: dict[str, str]) -> None:
         ({"embed": {}}, "`embed` is for a model whose `task` is `embed`"),
         ({"task": "embed", "engine": {"block_size": 8}}, "`engine.block_size`: of no use"),
         ({"task": "embed", "engine": {"dtype": "int8"}}, "`engine.dtype`: `int8` is for"),
+        ({"task": "embed", "engine": {"dtype": "int4"}}, "`engine.dtype`: `int4` is for"),
         ({"task": "embed", "chat_template": "t.jinja"}, "`chat_template`: of no use"),
         ({"task": "embed", "reasoning": "think"}, "`reasoning`: of no use"),
         (

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from models.step.grouped import GroupedLinear
 from models.step.native.build import NoNative
-from models.step.native.layer import LayerParts, LayerReader, Rows
+from models.step.native.layer import LINEARS, LayerParts, LayerReader, Rows
 from models.step.native.norms import Norm, read_norm
 from models.step.native.rotation import require_steady, rotaries
 from models.step.native.trace import Trace, same
@@ -33,7 +34,7 @@ class Blueprint:
     layers: abc.Sequence[LayerParts]
     embedding: nn.Embedding
     norm: Norm
-    head: nn.Linear
+    head: nn.Linear | GroupedLinear
     hidden: int
     heads: int
     kv_heads: int
@@ -68,7 +69,7 @@ def read_blueprint(model: PreTrainedModel, trace: Trace) -> Blueprint:
     head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
     layers = _layers(model, trace)
     norm = read_norm(_norm_between(model, trace, layers[-1], head), trace)
-    if not isinstance(embedding, nn.Embedding) or not isinstance(head, nn.Linear):
+    if not isinstance(embedding, nn.Embedding) or not isinstance(head, LINEARS):
         raise NoNative(f"{type(model).__name__} is no stack that they know")
     reader = LayerReader(trace, rotaries(model, trace))
     parts = [reader.read(*both) for both in zip(layers, trace.attended, strict=True)]
@@ -167,7 +168,7 @@ def _require_fitting(stack: Blueprint) -> None:
         {len(norm.weight), norm.together} <= sizes.get(name, {stack.hidden}) for name, norm in norms
     )
     fits = fits and all(_shapes(layer) == shapes for layer in stack.layers)
-    fits = fits and stack.head.weight.shape[1] == stack.embedding.embedding_dim == stack.hidden
+    fits = fits and stack.head.in_features == stack.embedding.embedding_dim == stack.hidden
     if not fits:
         raise NoNative("its layers have other shapes than they know")
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "matmul.h"
+#include "rounded.h"
 
 struct Buffer {
   std::vector<float> values;
@@ -11,6 +11,7 @@ struct Buffer {
   std::vector<int8_t> bytes;
   std::vector<float> scales;
   std::vector<int32_t> offsets;
+  std::vector<float> sums;
   int width = 0, stride = 0;
 
   float* row(int i) { return values.data() + static_cast<size_t>(i) * stride; }
@@ -27,6 +28,7 @@ struct Buffer {
     bytes.resize(grouped * kGroup);
     scales.resize(grouped);
     offsets.resize(grouped);
+    sums.resize(grouped * 2);
   }
 
   // A row whose floats are there, as it is multiplied.
@@ -37,7 +39,8 @@ struct Buffer {
       for (int j = 0; j < width; j += kLanes) store(to + j, to_bfloat16(load<Floats>(from + j)));
     } else if (arithmetic == Format::kInt8) {
       const size_t first = static_cast<size_t>(i) * groups();
-      quantise_row(from, width, &bytes[first * kGroup], &scales[first], &offsets[first]);
+      quantise_row(from, width, &bytes[first * kGroup], &scales[first], &offsets[first],
+                   &sums[2 * first]);
     }
   }
 
@@ -49,6 +52,6 @@ struct Buffer {
 
   Rows rows(Format arithmetic) const {
     return {arithmetic,   values.data(), stride,        halves.data(),
-            bytes.data(), scales.data(), offsets.data()};
+            bytes.data(), scales.data(), offsets.data(), sums.data()};
   }
 };

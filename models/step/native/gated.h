@@ -2,12 +2,12 @@
 #pragma once
 
 #include "buffer.h"
+#include "matmul.h"
 
 extern "C" {
 
-// Row-major float32; biases may be null. They are copied.
 struct GatedWeights {
-  const float *gate, *up, *down, *gate_bias, *up_bias, *down_bias;
+  Weight gate, up, down;
   int32_t inner;
   int32_t gelu;  // of the gate: 0 is silu, 1 is gelu by tanh
 };
@@ -17,7 +17,7 @@ class Gated {
  public:
   Gated() = default;
   // Between its matrices rows are in `inner`, which must outlive it and have room for them.
-  Gated(Team& team, const GatedWeights& weights, int hidden, Format arithmetic, Buffer& inner);
+  Gated(Team& team, const GatedWeights& weights, int hidden, Held held, Buffer& inner);
 
   size_t bytes() const { return gate_up_.bytes() + down_.bytes(); }
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from models.step.attention import Options
+from models.step.grouped import GroupedLinear, GroupedWeight
 from models.step.native.build import NoNative
 from models.step.native.norms import Norm, read_norm
 from models.step.native.rotation import Rotary, Turn, halves_of_pairs, told, turn_between
@@ -32,6 +33,7 @@ FEED_FORWARD = {
     "gate_up_proj": ("gate", "up"),
     "down_proj": ("down",),
 }
+LINEARS = (nn.Linear, GroupedLinear)
 HEAD_NORMS = {
     "q_norm": "q_norm",
     "k_norm": "k_norm",
@@ -44,7 +46,7 @@ HEAD_NORMS = {
 class Rows:
     """Some outputs of a linear layer, in an order of their own."""
 
-    linear: nn.Linear
+    linear: nn.Linear | GroupedLinear
     picked: slice | Tensor = field(default_factory=lambda: slice(None))
 
     @property
@@ -53,8 +55,10 @@ class Rows:
         return len(torch.arange(self.linear.out_features)[self.picked]), self.linear.in_features
 
     @property
-    def weight(self) -> Tensor:
+    def weight(self) -> Tensor | GroupedWeight:
         """[outputs, inputs]"""
+        if isinstance(self.linear, GroupedLinear):
+            return self.linear.grouped[self.picked]
         return self.linear.weight.detach()[self.picked]
 
     @property
@@ -180,7 +184,7 @@ def _rows(
 ) -> dict[str, Rows]:
     found: dict[str, Rows] = {}
     for name, linear in part.named_children():
-        if name not in names or not isinstance(linear, nn.Linear):
+        if name not in names or not isinstance(linear, LINEARS):
             continue
         kinds = names[name]
         sizes = [linear.out_features // len(kinds)] * len(kinds)

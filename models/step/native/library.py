@@ -17,6 +17,7 @@ class Shape(Structure):
         ("head_dim", c_int32),
         ("vocab", c_int32),
         ("arithmetic", c_int32),
+        ("held", c_int32),
         ("half_embedding", c_int32),
         ("kv_format", c_int32),
         ("block_size", c_int32),
@@ -27,8 +28,14 @@ class Shape(Structure):
     ]
 
 
-WEIGHTS = ("q", "k", "v", "o")
-BIASES = ("q_bias", "k_bias", "v_bias", "o_bias")
+class Weight(Structure):
+    _fields_ = [
+        *((name, c_void_p) for name in ("numbers", "scales", "zeros", "bias")),
+        ("kind", c_int32),
+        ("group", c_int32),
+    ]
+
+
 NORMS = ("norm", "behind", "inner_norm", "inner_behind", "q_norm", "k_norm")
 TABLES = ("cosines", "sines")
 
@@ -46,7 +53,7 @@ class NormWeights(Structure):
 
 class LayerWeights(Structure):
     _fields_ = [
-        *((name, c_void_p) for name in (*WEIGHTS, *BIASES)),
+        *((name, Weight) for name in ("q", "k", "v", "o")),
         *((name, NormWeights) for name in NORMS),
         *((name, c_void_p) for name in TABLES),
         ("rotary_dim", c_int32),
@@ -63,7 +70,7 @@ GATED = ("gate", "up", "down")
 
 class GatedWeights(Structure):
     _fields_ = [
-        *((name, c_void_p) for name in (*GATED, *(f"{name}_bias" for name in GATED))),
+        *((name, Weight) for name in GATED),
         ("inner", c_int32),
         ("gelu", c_int32),
     ]
@@ -93,7 +100,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     ),
     "stack_set_layer": (c_int, (c_void_p, c_int32, POINTER(LayerWeights))),
     "stack_set_gated": (c_int, (c_void_p, c_int32, POINTER(GatedWeights))),
-    "stack_set_head": (c_int, (c_void_p, POINTER(NormWeights), c_void_p, c_void_p)),
+    "stack_set_head": (c_int, (c_void_p, POINTER(NormWeights), POINTER(Weight))),
     "stack_round_to": (c_int, (c_void_p, c_int32, c_int32)),
     "stack_allocate": (c_int, (c_void_p, c_int32)),
     "step_knows": (c_bool, (POINTER(Step), c_int64)),

@@ -32,25 +32,25 @@ void Stack::set_layer(int index, const LayerWeights& w) {
   layer.cap = w.cap;
 
   Joined qkv(hidden), o(q);
-  qkv.add(w.q, w.q_bias, 0, q);
-  qkv.add(w.k, w.k_bias, 0, kv);
-  qkv.add(w.v, w.v_bias, 0, kv);
-  o.add(w.o, w.o_bias, 0, hidden);
-  layer.qkv = qkv.packed(team_, shape_.arithmetic);
-  layer.o = o.packed(team_, shape_.arithmetic);
+  qkv.add(w.q, 0, q);
+  qkv.add(w.k, 0, kv);
+  qkv.add(w.v, 0, kv);
+  o.add(w.o, 0, hidden);
+  layer.qkv = qkv.packed(team_, shape_.held);
+  layer.o = o.packed(team_, shape_.held);
 }
 
 void Stack::set_gated(int index, const GatedWeights& w) {
   Buffer& inner = inners_[w.inner];
   inner.width = w.inner;
-  layers_[index].gated = Gated(team_, w, shape_.hidden, shape_.arithmetic, inner);
+  layers_[index].gated = Gated(team_, w, shape_.hidden, shape_.held, inner);
 }
 
-void Stack::set_head(const NormWeights& norm, const float* weight, const float* bias) {
+void Stack::set_head(const NormWeights& norm, const Weight& weight) {
   norm_ = Norm(norm);
   Joined head(shape_.hidden);
-  head.add(weight, bias, 0, shape_.vocab);
-  head_ = head.packed(team_, shape_.arithmetic);
+  head.add(weight, 0, shape_.vocab);
+  head_ = head.packed(team_, shape_.held == Held::kInt4 ? Held::kInt8 : shape_.held);
 }
 
 void Stack::round_to(Format arithmetic, KvFormat kv_format) {
@@ -88,8 +88,8 @@ int stack_set_layer(Stack* stack, int index, const LayerWeights* weights) {
 int stack_set_gated(Stack* stack, int index, const GatedWeights* weights) {
   return guarded([&] { stack->set_gated(index, *weights); });
 }
-int stack_set_head(Stack* stack, const NormWeights* norm, const float* weight, const float* bias) {
-  return guarded([&] { stack->set_head(*norm, weight, bias); });
+int stack_set_head(Stack* stack, const NormWeights* norm, const Weight* weight) {
+  return guarded([&] { stack->set_head(*norm, *weight); });
 }
 int stack_round_to(Stack* stack, Format arithmetic, KvFormat kv_format) {
   return guarded([&] { stack->round_to(arithmetic, kv_format); });

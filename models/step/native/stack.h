@@ -22,6 +22,7 @@ extern "C" {
 struct Shape {
   int32_t layers, hidden, heads, kv_heads, head_dim, vocab;
   Format arithmetic;       // of products with matrices
+  Held held;               // the matrices
   int32_t half_embedding;  // 1: the embedding is bfloat16, else float32
   KvFormat kv_format;
   int32_t block_size;
@@ -29,10 +30,9 @@ struct Shape {
   float logit_cap;  // a logit is cap * tanh(logit / cap); 0: as it is
 };
 
-// Row-major float32. Biases may be null. All but the tables are copied.
+// Norms are copied.
 struct LayerWeights {
-  const float *q, *k, *v, *o;
-  const float *q_bias, *k_bias, *v_bias, *o_bias;
+  Weight q, k, v, o;
   NormWeights norm, behind, inner_norm, inner_behind, q_norm, k_norm;
   const float *cosines, *sines;  // [positions, rotary_dim / 2]
   int32_t rotary_dim;            // the first so many numbers of a head are rotated
@@ -71,12 +71,13 @@ struct Layer {
 
 class Stack {
  public:
-  // The team, `embedding` [tokens, hidden] and the layers' tables must outlive it.
+  // The team, `embedding` [tokens, hidden], the layers' tables, and weights that are held in place
+  // must outlive it.
   Stack(Team& team, const Shape& shape, const void* embedding);
   void set_layer(int index, const LayerWeights& weights);
   void set_gated(int index, const GatedWeights& weights);
-  void set_head(const NormWeights& norm, const float* weight, const float* bias);
-  // Without a pool. The weights stay as they are, so neither before nor after may be 8 bit.
+  void set_head(const NormWeights& norm, const Weight& weight);
+  // Without a pool. The weights stay as they are, so those of 8 bit need it before and after.
   void round_to(Format arithmetic, KvFormat kv_format);
   void allocate(int blocks);
   void forward(const Step& step);

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from collections import abc
 from ctypes import c_void_p
 from math import prod
 
@@ -15,19 +14,21 @@ from models.step.native.blueprint import (
     embeddings,
 )
 from models.step.native.layer import LayerParts, Rows
-from models.step.native.library import GATED, GatedWeights, LayerWeights, Shape, Step
+from models.step.native.library import GATED, TABLES, GatedWeights, LayerWeights, Shape, Step
 from models.step.native.team import Team
+from models.step.native.weights import Held, Weights
 
 KV_FORMATS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 ARITHMETICS = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
+ROUNDED = {Held.INT8: "in int8", Held.INT4: "in int4, the output layer in int8"}
 
 
 class Stack:
-    """Holds copies of all weights: the model's own may go once it is made.
+    """Holds copies of all weights but those in place: the model's own may go once it is made.
 
-    Matrices are held in bfloat16 where that loses nothing, else in float32; for ``arithmetic`` in
-    int8 as bytes, a scale for each 64 inputs of an output. What they are multiplied with is rounded
-    to ``arithmetic``; sums and all else are in float32. For one thread at a time.
+    Matrices are ``held`` as they are or rounded: to int8 with a scale for each 64 inputs of an
+    output; to int4 with a scale and a zero for each 32, the head to int8. What they are multiplied
+    with is rounded to ``arithmetic``; sums and all else are in float32. For one thread at a time.
     """
 
     def __init__(
@@ -39,8 +40,10 @@ class Stack:
         block_size: int,
         kv_dtype: torch.dtype,
         arithmetic: torch.dtype,
+        held: Held = Held.EXACT,
     ) -> None:
         """``positions`` is the longest sequence. Raises MemoryError."""
+        assert (arithmetic == torch.int8) == (held in ROUNDED)
         self.team = team
         self._library = team.library
         self._positions = positions
@@ -49,6 +52,8 @@ class Stack:
         self.vocab = blueprint.vocab
         self._logits = torch.empty(0, blueprint.vocab)
         self._arithmetic = arithmetic
+        self._held = held
+        self._kept = Weights()
         self._matrices = sum(prod(rows.shape) for rows in blueprint.linears)
         self._embedding = embeddings(blueprint.embedding)
         rotaries = {layer.rotary for layer in blueprint.layers if layer.rotary is not None}
@@ -61,6 +66,7 @@ class Stack:
             head_dim=blueprint.head_dim,
             vocab=blueprint.vocab,
             arithmetic=ARITHMETICS[arithmetic],
+            held=held,
             half_embedding=self._embedding.dtype == torch.bfloat16,
             kv_format=KV_FORMATS[kv_dtype],
             block_size=block_size,
@@ -97,8 +103,8 @@ class Stack:
     @property
     def weight_kind(self) -> str:
         """How they are held, for people."""
-        if self._arithmetic == torch.int8:
-            return "in int8"
+        if self._held in ROUNDED:
+            return ROUNDED[self._held]
         if self.weight_bytes >= 4 * self._matrices:
             return "in float32"
         whole = self._arithmetic == torch.float32
@@ -157,13 +163,15 @@ class Stack:
         return self._logits[:rows]
 
     def _set_layer(self, index: int, layer: LayerParts, blueprint: Blueprint) -> None:
-        attending = _Held(n for n in layer.linears.items() if n[0] not in GATED)
-        if layer.rotary is not None:
-            attending["cosines"], attending["sines"] = self._tables[layer.rotary]
+        held = self._weights()
+        linears = {name: held.linear(linear) for name, linear in layer.linears.items()}
+        gated = {name: linears.pop(name) for name in GATED}
+        tables = () if layer.rotary is None else self._tables[layer.rotary]
         weights = LayerWeights(
-            **attending.pointers,
+            **linears,
             **{name: norm.weights for name, norm in layer.norms.items()},
-            rotary_dim=0 if layer.rotary is None else 2 * attending["cosines"].shape[1],
+            **{name: table.data_ptr() for name, table in zip(TABLES, tables, strict=False)},
+            rotary_dim=2 * tables[0].shape[1] if tables else 0,
             norms_last=layer.norms_last,
             parallel=layer.parallel,
             window=layer.options.window or 0,
@@ -171,31 +179,15 @@ class Stack:
             cap=layer.options.softcap or 0,
         )
         self.team.call(self._library.stack_set_layer, self._handle, index, ctypes.byref(weights))
-        gated = _Held(n for n in layer.linears.items() if n[0] in GATED)
-        made = GatedWeights(**gated.pointers, inner=blueprint.inner, gelu=blueprint.gelu)
+        made = GatedWeights(**gated, inner=blueprint.inner, gelu=blueprint.gelu)
         self.team.call(self._library.stack_set_gated, self._handle, index, ctypes.byref(made))
 
     def _set_head(self, blueprint: Blueprint) -> None:
-        head = Rows(blueprint.head)
-        weight, bias = _floats(head.weight), None if head.bias is None else _floats(head.bias)
+        held = self._weights()
+        weight = ctypes.byref(held.linear(Rows(blueprint.head)))
         norm = ctypes.byref(blueprint.norm.weights)
-        pointers = (weight.data_ptr(), None if bias is None else bias.data_ptr())
-        self.team.call(self._library.stack_set_head, self._handle, norm, *pointers)
+        self.team.call(self._library.stack_set_head, self._handle, norm, weight)
 
-
-class _Held(dict[str, Tensor]):
-    """Weights as float32, alive for as long as the library reads them."""
-
-    def __init__(self, linears: abc.Iterable[tuple[str, Rows]]) -> None:
-        for name, rows in linears:
-            self[name] = _floats(rows.weight)
-            if rows.bias is not None:
-                self[f"{name}_bias"] = _floats(rows.bias)
-
-    @property
-    def pointers(self) -> dict[str, int]:
-        return {name: tensor.data_ptr() for name, tensor in self.items()}
-
-
-def _floats(parameter: Tensor) -> Tensor:
-    return parameter.float().contiguous()
+    def _weights(self) -> Weights:
+        """Those that stay in place live as long as the stack, others while they are packed."""
+        return self._kept if self._held == Held.IN_PLACE else Weights()

@@ -42,7 +42,8 @@ def test_a_gpu_that_only_emulates_bfloat16_computes_in_float16(
 
 def test_a_wish_is_met_or_refused() -> None:
     assert precision_of("float16", CPU) == Precision(torch.float16)
-    assert precision_of("int8", CPU) == Precision(torch.float32, int8=True)
+    assert precision_of("int8", CPU) == Precision(torch.float32, bits=8)
     assert str(precision_of("int8", CPU)) == "int8 weights, float32"
+    assert precision_of("int4", CPU) == Precision(torch.float32, bits=4)
     with pytest.raises(ValueError, match="int8, which runs on a CPU, not on cuda"):
         precision_of("int8", torch.device("cuda"))

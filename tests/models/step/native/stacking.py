@@ -12,7 +12,7 @@ from models.step.attention import PAGED
 from models.step.native.blueprint import read_blueprint
 from models.step.native.build import THIS_MACHINE
 from models.step.native.forward import NativeForward
-from models.step.native.stack import Stack
+from models.step.native.stack import ROUNDED, Stack
 from models.step.native.team import Team
 from models.step.native.trace import Trace
 from models.step.probe import ProbeSpan
@@ -27,6 +27,8 @@ def stack_of(model: PreTrainedModel, **changes: Any) -> Stack:
     model.set_attn_implementation(PAGED)
     team = Team(changes.pop("threads", 2), changes.pop("processor", THIS_MACHINE))
     wishes: dict[str, Any] = {**EXACT, **changes}
+    if changes.get("held") in ROUNDED:
+        wishes["arithmetic"] = torch.int8
     blueprint = read_blueprint(model, Trace(model))
     stack = Stack(blueprint, team, positions=128, block_size=BLOCK, **wishes)
     stack.allocate(32)

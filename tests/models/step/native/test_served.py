@@ -43,6 +43,7 @@ def test_random_chunks_equal_full_recomputation(model_type: str) -> None:
     ("dtype", "wishes"),
     [
         (torch.float32, {"dtype": "int8"}),
+        (torch.float32, {"dtype": "int4"}),
         (torch.float32, {"kv_cache_dtype": "bfloat16"}),
         (torch.float32, {}),
         (torch.bfloat16, {}),
@@ -52,7 +53,8 @@ def test_seeded_texts_are_the_same_alone_and_among_neighbours(
     dtype: torch.dtype, wishes: dict[str, Any]
 ) -> None:
     asked, wish = prompts(5), SamplingParams(temperature=0.9, top_p=0.9)
-    step_model = native(tiny("llama", **FITTING, dtype=dtype), **wishes)
+    model = tiny("llama", **FITTING, dtype=dtype, initializer_range=0.1)
+    step_model = native(model, **wishes)
     together = Driver(step_model, preempt=0.2).run([sequence(p, wish, seed=9) for p in asked], NEW)
     for prompt, answer in zip(asked, together, strict=True):
         assert Driver(step_model, seed=3).run([sequence(prompt, wish, seed=9)], NEW) == [answer]
@@ -63,6 +65,8 @@ def test_what_it_does_is_told() -> None:
     facts = native(tiny("llama", **FITTING), dtype="int8").describe()
     assert facts["weights"].endswith("in int8")
     assert f"tokens in {'bfloat16' if multiplies else 'float16'}" in facts["kv_cache"]
+    facts = native(tiny("llama", **FITTING, initializer_range=0.1), dtype="int4").describe()
+    assert facts["weights"].endswith("in int4, the output layer in int8")
     facts = native(tiny("llama", **FITTING)).describe()
     assert facts["weights"].endswith("in float32")
     assert "tokens in float32" in facts["kv_cache"]
@@ -89,6 +93,14 @@ def test_torch_serves_what_is_wished_so_or_not_known() -> None:
     assert kernels["kernels"].startswith("paged, sdpa (native (blocks of 16): its paged logits dif")
     kernels = served(tiny("llama", **FITTING), block_size=4).describe()
     assert kernels["kernels"] == "paged, sdpa (native: blocks of 4 tokens are not made of 16)"
+
+
+def test_four_bits_are_refused_where_only_torch_would_serve() -> None:
+    for changes in ({"block_size": 4}, {"block_size": 16, "kernels": "sdpa"}):
+        with pytest.raises(ValueError, match="int4, which only native kernels compute: "):
+            served(tiny("llama", **FITTING), dtype="int4", **changes)
+    with pytest.raises(ValueError, match="int4, which only native kernels compute: "):
+        served(tiny("mamba"), dtype="int4")
 
 
 def test_native_kernels_that_cannot_be_are_an_error_if_they_were_asked_for() -> None:

@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 
 from models.step.native.forward import NativeForward
 from models.step.native.stack import KV_FORMATS
+from models.step.native.weights import Held
 from models.step.probe import Probe, ProbeSpan
 from tests.models.step.native.stacking import (
     BLOCK,
@@ -112,19 +113,22 @@ def as_they_are(model: PreTrainedModel) -> PreTrainedModel:
 
 
 Weights = abc.Callable[[PreTrainedModel], PreTrainedModel]
-MULTIPLIED = [
-    (as_they_are, torch.float32),
-    (as_they_are, torch.int8),
-    (in_bfloat16, torch.float32),
-    (in_bfloat16, torch.bfloat16),
+MULTIPLIED: list[tuple[Weights, dict[str, Any]]] = [
+    (as_they_are, {}),
+    (as_they_are, {"held": Held.IN_PLACE}),
+    (as_they_are, {"held": Held.INT8}),
+    (as_they_are, {"held": Held.INT4}),
+    (in_bfloat16, {}),
+    (in_bfloat16, {"arithmetic": torch.bfloat16}),
 ]
 
 
+@pytest.mark.parametrize("held", [Held.EXACT, Held.IN_PLACE])
 @pytest.mark.parametrize("kind", KNOWN)
-def test_its_logits_are_the_models_own(kind: str) -> None:
+def test_its_logits_are_the_models_own(kind: str, held: Held) -> None:
     model_type, changes = KNOWN[kind]
     model = tiny(model_type, **{**FITTING, **changes})
-    assert Probe(model).disagreement(forward_of(model), BLOCK) == ""
+    assert Probe(model).disagreement(forward_of(model, held=held), BLOCK) == ""
 
 
 @pytest.mark.parametrize(
@@ -133,7 +137,8 @@ def test_its_logits_are_the_models_own(kind: str) -> None:
         ({"kv_dtype": torch.float16}, 1e-5, 1e-2),
         ({"kv_dtype": torch.bfloat16}, 1e-4, 5e-2),
         ({"arithmetic": torch.bfloat16}, 1e-3, 2e-2),
-        ({"arithmetic": torch.int8}, 1e-3, 5e-2),
+        ({"held": Held.INT8}, 1e-3, 5e-2),
+        ({"held": Held.INT4}, 2e-2, 0.4),
     ],
 )
 def test_rounding_costs_little(changes: dict[str, Any], least: float, most: float) -> None:
@@ -151,15 +156,15 @@ def test_weights_of_bfloat16_are_held_so_and_lose_nothing() -> None:
     assert Probe(model).disagreement(forward_of(model), BLOCK) == ""
 
 
-@pytest.mark.parametrize(("weights", "arithmetic"), MULTIPLIED)
+@pytest.mark.parametrize(("weights", "multiplied"), MULTIPLIED)
 @pytest.mark.parametrize(
     ("model_type", "window"), [("mistral", None), ("mistral", 20), ("gemma3_text", 20)]
 )
 def test_a_row_is_the_same_to_the_bit_whatever_it_shares_a_step_with(
-    weights: Weights, arithmetic: torch.dtype, model_type: str, window: int | None
+    weights: Weights, multiplied: dict[str, Any], model_type: str, window: int | None
 ) -> None:
     model = weights(tiny(model_type, **FITTING, sliding_window=window))
-    forward = forward_of(model, arithmetic=arithmetic)
+    forward = forward_of(model, **multiplied)
     ids, mine, theirs = prompt(70), (3, 9, 1, 30, 5), (2, 4, 6)
     whole = logits_of(forward, (0, ids, mine))
     parts = []
@@ -170,12 +175,12 @@ def test_a_row_is_the_same_to_the_bit_whatever_it_shares_a_step_with(
     assert torch.equal(torch.cat(parts), whole)
 
 
-@pytest.mark.parametrize(("weights", "arithmetic"), MULTIPLIED)
+@pytest.mark.parametrize(("weights", "multiplied"), MULTIPLIED)
 @pytest.mark.parametrize("model_type", ["llama", "gemma2", "cohere"])
 def test_a_row_is_the_same_to_the_bit_whichever_rows_are_kept(
-    weights: Weights, arithmetic: torch.dtype, model_type: str
+    weights: Weights, multiplied: dict[str, Any], model_type: str
 ) -> None:
-    forward = forward_of(weights(tiny(model_type, **FITTING)), arithmetic=arithmetic)
+    forward = forward_of(weights(tiny(model_type, **FITTING)), **multiplied)
     chunks = ((0, prompt(37), (3, 9, 1)), (0, prompt(1, 1), (2,)), (0, prompt(20, 2), (4, 6)))
     whole = logits_of(forward, *chunks)
     for keep in ([], [36], [57], [36, 37, 57], [0, 3, 4, 5, 36, 40, 41, 57]):
@@ -270,7 +275,8 @@ def test_older_processors_compute_the_same(processor: str) -> None:
     assert Probe(whole).disagreement(forward_of(whole, processor=processor), BLOCK) == ""
     chunk = (0, prompt(40), (1, 7, 3))
     cases: list[tuple[PreTrainedModel, dict[str, Any]]] = [
-        (whole, {"arithmetic": torch.int8}),
+        (whole, {"held": Held.INT8}),
+        (whole, {"held": Held.INT4}),
         (halved, {"arithmetic": torch.bfloat16}),
         (whole, {"kv_dtype": torch.float16}),
         (whole, {"kv_dtype": torch.bfloat16}),
