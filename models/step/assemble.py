@@ -16,6 +16,7 @@ from models.step.capture import CudaCapture
 from models.step.compiled import CompiledLayers
 from models.step.draw import draw_from
 from models.step.exact import can_be_exact, in_float32
+from models.step.grouped import ungroup
 from models.step.limits import context_limit, paged_objection
 from models.step.model import Capacity, StepModel
 from models.step.paged import Forward, PagedModel
@@ -205,6 +206,7 @@ def _cached(
     objection: str,
 ) -> StepModel:
     widen_for_good(model)
+    ungroup(model)
     _attend_on_its_own(model)
     if wishes.kv_cache_dtype not in ("auto", str(model.dtype).removeprefix("torch.")):
         raise ValueError(

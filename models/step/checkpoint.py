@@ -9,23 +9,20 @@ import torch
 from transformers import (
     CONFIG_MAPPING,
     AutoConfig,
-    AutoModel,
-    AutoModelForCausalLM,
     PreTrainedConfig,
     PreTrainedModel,
 )
-from transformers.pytorch_utils import Conv1D
 
 from models.quantisation import Config, quantisation, require_readable
-from models.step.quantised.weights import format_of, stored_weights
-
-Auto = type[AutoModel] | type[AutoModelForCausalLM]
+from models.step.quantised.loading import Auto, load_quantised
 
 
 def load_checkpoint(
-    auto: Auto, folder: Path, device: torch.device, dtype: torch.dtype
+    auto: Auto, folder: Path, device: torch.device, dtype: torch.dtype, *, keep: bool = False
 ) -> PreTrainedModel:
     """The model that ``auto`` finds in ``folder``, not to be trained; never from a network.
+
+    With ``keep`` linear layers that are stored in 4 bits become ``GroupedLinear``.
 
     Raises ValueError for code that comes with the weights, for an encoder-decoder, for what
     ``auto`` does not know, for quantised weights that cannot be read, and if weights are missing,
@@ -41,7 +38,7 @@ def load_checkpoint(
             folder, config=config, dtype=dtype, local_files_only=True, output_loading_info=True
         )
     else:
-        loaded = _dequantised(auto, folder, config, quantised, dtype)
+        loaded = load_quantised(auto, folder, config, quantised, dtype, keep=keep)
     model, found = loaded
     assert isinstance(model, PreTrainedModel)
     # A pooler, which nothing here reads, is often left out.
@@ -59,26 +56,6 @@ def stored_as(model: PreTrainedModel) -> str:
     """How the checkpoint's weights were quantised, for people; empty if they were not."""
     name: str = vars(model).get("stored_as", "")
     return name
-
-
-def _dequantised(
-    auto: Auto, folder: Path, config: PreTrainedConfig, quantised: Config, dtype: torch.dtype
-) -> tuple[PreTrainedModel, dict[str, Any]]:
-    """transformers is given the tensors of an unquantised checkpoint, each read when it asks."""
-    format = format_of(quantised)
-    weights = stored_weights(folder, format)
-    for part in (config, config.get_text_config()):
-        vars(part).pop("quantization_config", None)
-    with torch.device("meta"):
-        empty: PreTrainedModel = auto.from_config(config)  # type: ignore[no-untyped-call]
-    if any(isinstance(module, Conv1D) for module in empty.modules()):
-        raise ValueError(f"{config.model_type} is not supported with weights in {format.name}")
-    loaded: Any = type(empty).from_pretrained(
-        None, config=empty.config, state_dict=weights, dtype=dtype, output_loading_info=True
-    )
-    vars(loaded[0])["stored_as"] = format.name
-    model: tuple[PreTrainedModel, dict[str, Any]] = loaded
-    return model
 
 
 def _require_known(folder: Path, told: Config) -> None:

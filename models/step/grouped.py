@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 MOST = 15  # the largest code
 ZERO_UNIT = 256
@@ -89,6 +90,20 @@ def _fitted(values: Tensor, shrink: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def _squared_error(values: Tensor, codes: Tensor, scales: Tensor, zeros: Tensor) -> Tensor:
     return ((codes - zeros) * scales - values).square().sum(-1, True)
+
+
+def ungroup(model: PreTrainedModel) -> bool:
+    """Linear layers in the place of grouped ones, one by one; whether there were any."""
+    dtype = model.dtype
+    names = [name for name, layer in model.named_modules() if isinstance(layer, GroupedLinear)]
+    for name in names:
+        layer = model.get_submodule(name)
+        assert isinstance(layer, GroupedLinear)
+        linear = nn.Linear(layer.in_features, layer.out_features, bias=False, device="meta")
+        linear.weight = nn.Parameter(dequantised(layer.grouped).to(dtype), requires_grad=False)
+        linear.register_parameter("bias", layer.bias)
+        model.set_submodule(name, linear)
+    return bool(names)
 
 
 class GroupedLinear(nn.Module):

@@ -28,7 +28,9 @@ def load_step_model(folder: Path, wishes: Wishes) -> StepModel:
     started = time.perf_counter()
     place, precision, facts = place_of(wishes.device, wishes.dtype, wishes.threads)
     logger.info("loading %s on %s as %s", folder, facts["device"], facts["dtype"])
-    model = _loaded(folder, place, precision.dtype)
+    # Other ways than native kernels' compute with whole weights, which 8 bits are made of too.
+    keep = place.type == "cpu" and wishes.kernels in ("auto", "native") and wishes.bits != 8
+    model = _loaded(folder, place, precision.dtype, keep=keep)
     logger.info("loaded after %.1f s", time.perf_counter() - started)
     step_model = assemble(model, wishes, facts)
     for name, fact in step_model.describe().items():
@@ -37,10 +39,12 @@ def load_step_model(folder: Path, wishes: Wishes) -> StepModel:
     return step_model
 
 
-def _loaded(folder: Path, place: torch.device, dtype: torch.dtype) -> PreTrainedModel:
+def _loaded(
+    folder: Path, place: torch.device, dtype: torch.dtype, *, keep: bool
+) -> PreTrainedModel:
     """Weights that a CPU computes with in float32 stay in a file of half precision till used."""
     if place.type == "cpu" and dtype == torch.float32 and (half := stored_half(folder)):
         model = load_checkpoint(AutoModelForCausalLM, folder, place, half)
         if widen(model):
             return model
-    return load_checkpoint(AutoModelForCausalLM, folder, place, dtype)
+    return load_checkpoint(AutoModelForCausalLM, folder, place, dtype, keep=keep)

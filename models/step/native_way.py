@@ -137,7 +137,7 @@ def _require_suited(model: PreTrainedModel, block_size: int, bits: int | None) -
 
 
 def _copies(model: PreTrainedModel, bits: int | None) -> int:
-    """Bytes at most: bfloat16 as it is, all else as float32, and the embedding once more.
+    """Bytes at most: bfloat16 and codes as they are, all else as float32, the embedding twice.
 
     Rounded weights take ``bits``, and what reads them a bit more.
     """
@@ -148,4 +148,5 @@ def _copies(model: PreTrainedModel, bits: int | None) -> int:
 
 
 def _exact_bytes(tensors: abc.Iterable[Tensor]) -> int:
-    return sum(t.numel() * (2 if t.dtype == torch.bfloat16 else 4) for t in tensors)
+    as_they_are = {torch.bfloat16: 2, torch.uint8: 1}
+    return sum(t.numel() * as_they_are.get(t.dtype, 4) for t in tensors)

@@ -10,6 +10,7 @@ import torch
 from transformers import PreTrainedModel
 
 from models.step.attention import Recorder
+from models.step.grouped import ungroup
 from models.step.native.build import NoLibrary, NoNative
 from models.step.native.rows import RowKernels
 from models.step.native_way import NativeWay
@@ -69,14 +70,9 @@ def ways(
     kernels, size, bits = wishes.kernels, wishes.block_size, wishes.bits
     kv_dtype = None if wishes.kv_cache_dtype == "auto" else dtype_named(wishes.kv_cache_dtype)
     if kernels == "native" or (kernels == "auto" and model.device.type == "cpu"):
-        try:
-            yield NativeWay(
-                model, block_size=size, positions=positions, kv_dtype=kv_dtype, bits=bits
-            )
-        except NoNative as reason:
-            if isinstance(reason, NoLibrary):
-                logger.warning("steps take longer without native kernels: %s", reason)
-            yield f"native: {reason}"
+        yield from _native(model, wishes, positions, kv_dtype)
+        if ungroup(model):  # they may know whole weights, if not these codes
+            yield from _native(model, wishes, positions, kv_dtype)
     if bits == 4:
         return  # nothing else computes with them
     widen_for_good(model)
@@ -88,3 +84,20 @@ def ways(
         yield "varlen: it needs CUDA, half precision and KV blocks of the same"
     if kernels in ("auto", "sdpa"):
         yield TorchWay("sdpa", model, seen, size, kv_dtype, int8=bits == 8)
+
+
+def _native(
+    model: PreTrainedModel, wishes: Wishes, positions: int, kv_dtype: torch.dtype | None
+) -> abc.Iterator[Way | str]:
+    try:
+        yield NativeWay(
+            model,
+            block_size=wishes.block_size,
+            positions=positions,
+            kv_dtype=kv_dtype,
+            bits=wishes.bits,
+        )
+    except NoNative as reason:
+        if isinstance(reason, NoLibrary):
+            logger.warning("steps take longer without native kernels: %s", reason)
+        yield f"native: {reason}"

@@ -9,6 +9,7 @@ from math import prod
 import torch
 from torch import Tensor
 
+from models.step.grouped import GroupedLinear
 from models.step.native.blueprint import (
     Blueprint,
     embeddings,
@@ -55,6 +56,7 @@ class Stack:
         self._held = held
         self._kept = Weights()
         self._matrices = sum(prod(rows.shape) for rows in blueprint.linears)
+        self._coded = any(isinstance(rows.linear, GroupedLinear) for rows in blueprint.linears)
         self._embedding = embeddings(blueprint.embedding)
         rotaries = {layer.rotary for layer in blueprint.layers if layer.rotary is not None}
         self._tables = {rotary: rotary.tables(positions) for rotary in rotaries}
@@ -105,6 +107,8 @@ class Stack:
         """How they are held, for people."""
         if self._held in ROUNDED:
             return ROUNDED[self._held]
+        if self._coded:
+            return "with codes of 4 bits as they were stored"
         if self.weight_bytes >= 4 * self._matrices:
             return "in float32"
         whole = self._arithmetic == torch.float32

@@ -35,13 +35,19 @@ FORMATS: abc.Mapping[str, abc.Callable[[Config], Format]] = {
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class StoredWeight:
-    """Read anew each time it is asked for with ``[...]``, as transformers does with files."""
+    """Read anew each time it is asked for with ``[...]``, as transformers does with files.
+
+    If it has a ``stand_in``, one number, and is in groups, these are kept, and that one takes the
+    weight's place: in all its shape, but without its memory.
+    """
 
     files: abc.Mapping[str, Any]  # an open file for each name of a tensor
     layout: Layout
     tensors: abc.Mapping[str, str]  # names by their endings
+    stand_in: Tensor | None = None
+    grouped: GroupedWeight | None = None
 
     def read(self) -> Stored:
         return self.layout.read(
@@ -50,7 +56,12 @@ class StoredWeight:
 
     def __getitem__(self, all: object) -> Tensor:
         stored = self.read()
-        return dequantised(stored) if isinstance(stored, GroupedWeight) else stored
+        if not isinstance(stored, GroupedWeight):
+            return stored
+        if self.stand_in is None:
+            return dequantised(stored)
+        self.grouped = stored
+        return self.stand_in.expand(stored.codes.shape)
 
 
 def format_of(told: Config) -> Format:

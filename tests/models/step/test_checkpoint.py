@@ -6,7 +6,8 @@ import pytest
 import torch
 from transformers import AutoModel, AutoModelForCausalLM
 
-from models.step.checkpoint import Auto, load_checkpoint
+from models.step.checkpoint import load_checkpoint
+from models.step.quantised.loading import Auto
 from tests.models.step.tiny import tiny
 
 CPU = torch.device("cpu")

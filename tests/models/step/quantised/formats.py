@@ -92,24 +92,26 @@ def int8_rows(weight: Tensor) -> tuple[Parts, Tensor]:
     return parts, product(codes, zeros, scales, [0] * weight.shape[1])
 
 
-def packed(weight: Tensor, bits: int, *, zeros: bool, places: bool = False) -> tuple[Parts, Tensor]:
+def packed(
+    weight: Tensor, bits: int, *, zeros: bool, places: bool = False, group: int = GROUP
+) -> tuple[Parts, Tensor]:
     """compressed-tensors' ``pack-quantized``."""
     outputs, inputs = weight.shape
-    codes, scales = random_codes(weight.shape, bits), random_scales(outputs, inputs // GROUP)
+    codes, scales = random_codes(weight.shape, bits), random_scales(outputs, inputs // group)
     points = random_codes(scales.shape, bits) if zeros else codes[:1, :1].repeat(outputs, 0) * 0
     parts = {
         ".weight_packed": words(codes, bits),
         ".weight_scale": scales,
         ".weight_shape": torch.tensor([outputs, inputs]),
     }
-    groups = [column // GROUP for column in range(inputs)]
+    groups = [column // group for column in range(inputs)]
     if places:
-        groups = [column % (inputs // GROUP) for column in range(inputs)]
+        groups = [column % (inputs // group) for column in range(inputs)]
         parts[".weight_g_idx"] = torch.tensor(groups, dtype=torch.int32)
     if zeros:
         parts[".weight_zero_point"] = words(points.T, bits).T
     else:
-        points = points.repeat(inputs // GROUP, 1) + 2 ** (bits - 1)
+        points = points.repeat(inputs // group, 1) + 2 ** (bits - 1)
     return parts, product(codes, points, scales, groups)
 
 
@@ -131,14 +133,20 @@ def nvfp4(weight: Tensor) -> tuple[Parts, Tensor]:
 
 
 def gptq(
-    weight: Tensor, bits: int, *, first: bool = True, zeros: bool = True, act: bool = False
+    weight: Tensor,
+    bits: int,
+    *,
+    first: bool = True,
+    zeros: bool = True,
+    act: bool = False,
+    group: int = GROUP,
 ) -> tuple[Parts, Tensor]:
     outputs, inputs = weight.shape
-    codes, scales = random_codes(weight.shape, bits), random_scales(outputs, inputs // GROUP)
+    codes, scales = random_codes(weight.shape, bits), random_scales(outputs, inputs // group)
     points = random_codes(scales.shape, bits).clip(1) if zeros else 2 ** (bits - 1)
     points = points + 0 * random_codes(scales.shape, bits)
-    count = inputs // GROUP
-    groups = [column % count if act else column // GROUP for column in range(inputs)]
+    count = inputs // group
+    groups = [column % count if act else column // group for column in range(inputs)]
     parts = {
         ".qweight": words(codes, bits).T,
         ".qzeros": words((points - first).T, bits),
@@ -148,9 +156,9 @@ def gptq(
     return parts, product(codes, points, scales, groups)
 
 
-def awq(weight: Tensor) -> tuple[Parts, Tensor]:
+def awq(weight: Tensor, group: int = GROUP) -> tuple[Parts, Tensor]:
     outputs, inputs = weight.shape
-    codes, scales = random_codes(weight.shape, 4), random_scales(outputs, inputs // GROUP)
+    codes, scales = random_codes(weight.shape, 4), random_scales(outputs, inputs // group)
     points = random_codes(scales.shape, 4)
     order = [8 * (place // 8) + AWQ_ORDER[place % 8] for place in range(outputs)]
     parts = {
@@ -158,7 +166,7 @@ def awq(weight: Tensor) -> tuple[Parts, Tensor]:
         ".qzeros": words(points.T[:, order], 4),
         ".scales": scales.T,
     }
-    return parts, product(codes, points, scales, [column // GROUP for column in range(inputs)])
+    return parts, product(codes, points, scales, [column // group for column in range(inputs)])
 
 
 def nf4(weight: Tensor, *, nested: bool) -> tuple[Parts, Tensor]:
@@ -293,5 +301,16 @@ FORMATS: dict[str, Written] = {
     "torchao": Written(
         {"quant_method": "torchao", "quant_type": {"default": {"_type": "Int8WeightOnlyConfig"}}},
         torchao_int8,
+    ),
+}
+# As most are, by groups that are no smaller.
+BY_32: dict[str, Written] = {
+    "gptq by 32": Written(
+        {**int4(quant_method="gptq"), "group_size": 32}, lambda weight: gptq(weight, 4, group=32)
+    ),
+    "awq by 32": Written(int4(quant_method="awq"), lambda weight: awq(weight, 32)),
+    "w4a16 by 32": Written(
+        compressed("pack-quantized", type="int", num_bits=4),
+        lambda weight: packed(weight, 4, zeros=False, group=32),
     ),
 }

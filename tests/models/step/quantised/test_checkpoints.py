@@ -11,14 +11,30 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForCausalLM, PreTrainedModel
 
 from models.step.checkpoint import load_checkpoint
+from models.step.grouped import GroupedLinear, ungroup
 from models.step.load import load_step_model
+from models.step.weights import parameters_of
 from tests.models.step.driving import Driver, sequence
 from tests.models.step.native.stacking import FITTING
-from tests.models.step.quantised.formats import FORMATS, mxfp4_experts
+from tests.models.step.quantised.formats import BY_32, FORMATS, mxfp4_experts
 from tests.models.step.quantised.writing import NAME, Written, tell, write_checkpoints
 from tests.models.step.tiny import greedy, prompts, tiny, wished
 
 CPU = torch.device("cpu")
+LATENT: dict[str, Any] = {
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "n_group": 2,
+    "topk_group": 1,
+    "first_k_dense_replace": 1,
+    "num_key_value_heads": 4,
+    "kv_lora_rank": 16,
+    "q_lora_rank": 16,
+    "qk_rope_head_dim": 16,
+    "qk_nope_head_dim": 16,
+    "v_head_dim": 16,
+}
 EVERY = pytest.mark.parametrize("written", FORMATS.values(), ids=FORMATS)
 
 
@@ -61,15 +77,81 @@ def test_each_is_served_by_native_kernels(written: Written, tmp_path: Path) -> N
     assert answers == [greedy(whole, prompt, 6) for prompt in asked]
 
 
+WIDE: dict[str, Any] = {**FITTING, "intermediate_size": 96}
+
+
+@pytest.mark.parametrize("name", ["gptq by 32", "awq by 32", "w4a16 by 32"])
+def test_native_kernels_multiply_by_the_codes(name: str, tmp_path: Path) -> None:
+    quantised, plain = write_checkpoints(tmp_path, tiny("llama", **WIDE), BY_32[name])
+    wishes = wished(device="cpu", dtype="float32", kernels="native", slots=3, kv_cache_gib=0.01)
+    step_model = load_step_model(quantised, wishes)
+    facts = step_model.describe()
+    assert facts["weights"].endswith("with codes of 4 bits as they were stored")
+    assert "codes" not in facts["kernels"]
+    asked = prompts(3)
+    answers = Driver(step_model).run([sequence(p) for p in asked], 6)
+    whole = loaded(plain)
+    assert answers == [greedy(whole, prompt, 6) for prompt in asked]
+
+
+def test_whole_weights_are_multiplied_where_the_kernels_know_no_such_codes(tmp_path: Path) -> None:
+    """Groups of 16 share less than they can tell apart."""
+    quantised, _ = write_checkpoints(tmp_path, tiny("llama", **FITTING), FORMATS["gptq"])
+    facts = load_step_model(quantised, wished(device="cpu", dtype="float32")).describe()
+    assert facts["kernels"].startswith("paged, native (native")
+    assert "share scales by 16" in facts["kernels"]
+
+
+@pytest.mark.parametrize(
+    ("name", "stay"),
+    [
+        *(("gptq", True), ("awq", True), ("w4a16 asymmetric", True), ("gptq 2", True)),
+        *(("gptq by activations", False), ("gptq 8", False), ("nf4", False), ("fp8 blocks", False)),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_weights_of_4_bits_may_stay_what_they_are(
+    name: str, stay: bool, dtype: torch.dtype, tmp_path: Path
+) -> None:
+    """In layers that compute the same, and of which whole ones can be made later."""
+    quantised, plain = write_checkpoints(tmp_path, tiny("llama"), FORMATS[name])
+    model = load_checkpoint(AutoModelForCausalLM, quantised, CPU, dtype, keep=True)
+    layers = [module for module in model.modules() if isinstance(module, GroupedLinear)]
+    assert len(layers) == (14 if stay else 0)
+    whole = loaded(plain, dtype)
+    assert torch.equal(logits(model), logits(whole))
+    assert parameters_of(model) == parameters_of(whole)
+    assert ungroup(model) == stay
+    assert {name: w.tolist() for name, w in model.state_dict().items()} == {
+        name: w.tolist() for name, w in whole.state_dict().items()
+    }
+
+
+def test_experts_of_4_bits_become_whole_where_they_are_held_together(tmp_path: Path) -> None:
+    quantised, plain = write_checkpoints(tmp_path, tiny("mixtral"), FORMATS["gptq"])
+    model = load_checkpoint(AutoModelForCausalLM, quantised, CPU, torch.float32, keep=True)
+    grouped = {n for n, module in model.named_modules() if isinstance(module, GroupedLinear)}
+    assert {name.rpartition(".")[2] for name in grouped} == {"q_proj", "k_proj", "v_proj", "o_proj"}
+    assert torch.equal(logits(model), logits(loaded(plain)))
+
+
+def test_all_are_whole_where_transformers_makes_something_else_of_one(tmp_path: Path) -> None:
+    """It widens the layer that picks keys in DeepSeek 3.2 to float32."""
+    model = tiny("deepseek_v32", **LATENT, index_head_dim=32)
+    quantised, plain = write_checkpoints(tmp_path, model, FORMATS["gptq"])
+    found = load_checkpoint(AutoModelForCausalLM, quantised, CPU, torch.float16, keep=True)
+    assert not [module for module in found.modules() if isinstance(module, GroupedLinear)]
+    whole = loaded(plain, torch.float16).state_dict()
+    assert all(torch.equal(weight, whole[name]) for name, weight in found.state_dict().items())
+
+
 @pytest.mark.parametrize("name", ["fp8 blocks", "w4a16 asymmetric", "gptq", "awq", "nf4"])
 @pytest.mark.parametrize("model_type", ["mixtral", "qwen3_moe", "deepseek_v3"])
 def test_experts_too(name: str, model_type: str, tmp_path: Path) -> None:
     sizes: dict[str, Any] = {"moe_intermediate_size": 32, "num_experts_per_tok": 2}
     sizes |= {"num_experts": 4}
     if model_type == "deepseek_v3":
-        sizes |= {"n_routed_experts": 4, "n_group": 2, "topk_group": 1, "kv_lora_rank": 16}
-        sizes |= {"q_lora_rank": 16, "qk_rope_head_dim": 16, "qk_nope_head_dim": 16}
-        sizes |= {"num_key_value_heads": 4, "v_head_dim": 16, "first_k_dense_replace": 1}
+        sizes |= LATENT
     assert_same(write_checkpoints(tmp_path, tiny(model_type, **sizes), FORMATS[name]))
 
 
