@@ -131,7 +131,7 @@ def _number(config: Any, *names: str) -> Any:
 def _require_steady(config: Any) -> None:
     require_steady(getattr(config, "rope_parameters", None) or {})
     for name, value in config.to_dict().items():
-        if value and any(bound in name for bound in BOUNDS):
+        if isinstance(value, int | float) and value and any(bound in name for bound in BOUNDS):
             raise NoNative(f"they know no {name}")
 
 

@@ -31,7 +31,7 @@ def native(model: PreTrainedModel, **wishes: Any) -> StepModel:
     return step_model
 
 
-@pytest.mark.parametrize("model_type", ["llama", "qwen3"])
+@pytest.mark.parametrize("model_type", ["llama", "qwen3", "gemma3_text"])
 def test_random_chunks_equal_full_recomputation(model_type: str) -> None:
     asked = prompts(6)
     expected = [greedy(tiny(model_type, **FITTING), p, NEW) for p in asked]
@@ -138,6 +138,19 @@ def test_positions_that_count_in_a_way_of_their_own_are_left_to_the_model() -> N
     asked = prompts(3, 50, 80)
     answers = Driver(step_model).run([sequence(p) for p in asked], 4)
     assert answers == [greedy(model, p, 4) for p in asked]
+
+
+def test_rotary_frequencies_that_change_later_are_known_up_to_there() -> None:
+    rope = {"rope_type": "longrope", "rope_theta": 10000.0}
+    factors = {"short_factor": [1.0] * 4 + [2.0] * 4, "long_factor": [4.0] * 8}
+    model = tiny(
+        "phi3", **FITTING, rope_parameters=rope | factors, original_max_position_embeddings=100
+    )
+    asked = prompts(3, 50, 90)
+    expected = [greedy(model, p, NEW) for p in asked]
+    step_model = native(model)
+    assert step_model.capacity.max_context == 100
+    assert Driver(step_model).run([sequence(p) for p in asked], NEW) == expected
 
 
 def test_weights_of_half_precision_need_half_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
