@@ -15,7 +15,7 @@ from models.text.reasoning import ReasoningFormat, ReasoningParser
 from models.text.tools import formats as tools
 from models.text.tools.calls import Functions
 from models.text.tools.formats import ToolFormat
-from models.text.tools.grammar import JSON_KINDS, SpecialId, whole_grammar
+from models.text.tools.grammar import JSON_KINDS, TokenIds, whole_grammar
 from models.text.tools.parser import ToolParser
 
 
@@ -95,9 +95,7 @@ class Formats:
         calls = ToolParser(format, functions, choice, parallel=parallel) if functions else None
         return ReasonedParser(reasoning, calls, choice)
 
-    def grammar(
-        self, request: GenerateRequest, reading: Reading, special_id: SpecialId
-    ) -> Grammar | None:
+    def grammar(self, request: GenerateRequest, reading: Reading, ids: TokenIds) -> Grammar | None:
         """What the whole answer must match, its reasoning and its calls included."""
         if not isinstance(request.prompt, ChatPrompt):
             return request.grammar
@@ -107,7 +105,7 @@ class Formats:
             self._tools_of(request),
             self._reasoning_of(request),
             opened=reading.opened,
-            special_id=special_id,
+            ids=ids,
         )
 
     def _markers(self, *, with_tools: bool) -> frozenset[str]:

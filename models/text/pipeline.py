@@ -16,6 +16,7 @@ from models.text.incremental import Detokenizer, IncrementalText
 from models.text.parsing import AnswerParser, Reading, find_formats
 from models.text.prompts import Prompts
 from models.text.stop_ids import StopIds
+from models.text.tools.grammar import TokenIds
 
 PROMPT_END = 24  # tokens of a prompt in which a marker that begins the reasoning is found
 
@@ -61,7 +62,11 @@ class TextPipeline:
         self._formats = find_formats(chat_template or "", reasoning, tool_format)
         self._stop_ids = StopIds(tokenizer, self._detokenizer)
         added = tokenizer.get_added_tokens_decoder()
-        self._special = {token.content: id for id, token in added.items() if token.special}
+        control = (id for id, token in added.items() if token.special)
+        unused = range(
+            max([tokenizer.get_vocab_size(), *(id + 1 for id in added)]), self.vocab_size
+        )
+        self._ids = TokenIds(tokenizer.token_to_id, frozenset((*control, *unused)))
 
     def vocabulary(self) -> Vocabulary:
         """For grammars over this tokenizer's tokens."""
@@ -83,7 +88,7 @@ class TextPipeline:
             stops=stops,
             continues=not isinstance(prompt, ChatPrompt) or prompt.continue_final_message,
             reading=reading,
-            grammar=self._formats.grammar(request, reading, self._special.get),
+            grammar=self._formats.grammar(request, reading, self._ids),
             bad_words=self._bad_words(request.sampling.bad_words),
         )
 

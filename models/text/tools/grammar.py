@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from models.closed_schema import COMBINATORS, NAMING, closed
@@ -18,7 +20,13 @@ JSON_KINDS = ("json_object", "json_schema")
 WHITE_SPACE = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 ANY_OBJECT = {"type": "object"}
 
-SpecialId = Callable[[str], int | None]  # the id of a special token of this text
+
+@dataclass(frozen=True, slots=True)
+class TokenIds:
+    """What of a tokenizer its grammars name by ids."""
+
+    of: Callable[[str], int | None]  # the token of just this text
+    control: frozenset[int]  # those that are no text
 
 
 def whole_grammar(
@@ -28,7 +36,7 @@ def whole_grammar(
     reasoning: ReasoningFormat | None,
     *,
     opened: bool,
-    special_id: SpecialId,
+    ids: TokenIds,
 ) -> Grammar | None:
     """What the request's own grammar and its tools ask for together, behind the reasoning.
 
@@ -41,7 +49,7 @@ def whole_grammar(
         return answer
     rules = ["start: " + _start(reasoning, opened)]
     if reasoning is not None:
-        rules += _reasoning_rules(reasoning, special_id)
+        rules += _reasoning_rules(reasoning, ids)
     if answer is None or required:
         rules += ["said: calls"]
     elif (schema := _schema(answer)) is not None:
@@ -60,14 +68,16 @@ def _start(reasoning: ReasoningFormat | None, opened: bool) -> str:
     return "thought space said" if opened else "said | thinking space said"
 
 
-def _reasoning_rules(reasoning: ReasoningFormat, special_id: SpecialId) -> Iterator[str]:
+def _reasoning_rules(reasoning: ReasoningFormat, ids: TokenIds) -> Iterator[str]:
     yield "space: /[ \\n]{0,4}/"
-    begin, end = special_id(reasoning.begin), special_id(reasoning.end)
+    begin, end = ids.of(reasoning.begin), ids.of(reasoning.end)
     yield f"thinking: {_text(reasoning.begin) if begin is None else f'<[{begin}]>'} thought"
     if end is None:
         yield f"thought[suffix={_text(reasoning.end)}]: /(?s:.*)/"
     else:
-        yield f"thought: /(?s:.*)/ <[{end}]>"
+        # By tokens, so that it may end within a character.
+        yield f"thought: within* <[{end}]>"
+        yield f"within: <[^{_ranges({*ids.control, end})}]>"
 
 
 def _call_rules(
@@ -108,6 +118,12 @@ def _json(schema: Any) -> str:
     if isinstance(schema, Mapping):
         schema = {"x-guidance": WHITE_SPACE, **schema}
     return f"%json {json.dumps(schema)}"
+
+
+def _ranges(ids: Iterable[int]) -> str:
+    ordered = sorted(ids)
+    runs = (list(run) for _, run in groupby(enumerate(ordered), lambda pair: pair[1] - pair[0]))
+    return ",".join(f"{run[0][1]}-{run[-1][1]}" for run in runs)
 
 
 def _text(text: str) -> str:

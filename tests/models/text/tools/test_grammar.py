@@ -13,7 +13,9 @@ from models.request import ChatPrompt, GenerateRequest, Grammar, ToolChoice
 from models.text.loading import byte_pipeline
 from models.text.reasoning import FORMATS as REASONING
 from models.text.tools.formats import FORMATS
-from models.text.tools.grammar import whole_grammar
+from models.text.tools.grammar import TokenIds, whole_grammar
+from tests.models.text.reasoning import reasoning_pipeline
+from tests.models.text.vocabularies import id_of
 
 FUNCTIONS: dict[str, dict[str, Any]] = {
     "get_weather": {
@@ -57,7 +59,7 @@ def grammar_of(
         FORMATS[name],
         None if reasoning is None else REASONING[reasoning],
         opened=opened,
-        special_id={"[/THINK]": 257}.get,
+        ids=TokenIds({"[/THINK]": 257}.get, frozenset(range(256, 261))),
     )
 
 
@@ -122,11 +124,28 @@ def test_reasoning_comes_first(
     assert matches(tokenizer, grammar, text) is allowed
 
 
-def test_markers_that_are_special_tokens_are_meant_as_such() -> None:
-    grammar = grammar_of(REQUIRED, reasoning="mistral")
+@pytest.mark.parametrize("special", [False, True])
+@pytest.mark.parametrize("name", ["think", "mistral"])
+def test_markers_that_are_tokens_are_meant_as_such(name: str, special: bool) -> None:
+    form = REASONING[name]
+    text = reasoning_pipeline(name, special=special)
+    begin, end = (id_of(text.tokenizer, marker) for marker in (form.begin, form.end))
+    prompt = ChatPrompt(({"role": "user", "content": "Hi"},))
+    grammar = text.encode(GenerateRequest(id="r", prompt=prompt, grammar=NUMBER)).grammar
     assert grammar is not None
-    assert "thought: /(?s:.*)/ <[257]>" in grammar.source
-    assert 'thinking: "[THINK]" thought' in grammar.source
+    vocabulary = text.vocabulary()
+    eos = sorted(vocabulary.eos)
+    ids = LLTokenizer(vocabulary.tokenizer, n_vocab=vocabulary.size, eos_token=eos)
+    matcher = LLMatcher(ids, translate(grammar), log_level=0)
+    for thought, allowed in (
+        ([*b"Hm. <b>"], True),
+        ([], True),
+        ([*"€".encode()[:2]], True),  # cut off within a character
+        ([*b"Hm.", *eos], False),
+        ([*b"Hm.", vocabulary.size - 1], False),  # which the tokenizer does not know
+    ):
+        answer = [begin, *thought, end, *b"42"]
+        assert (matcher.validate_tokens(answer) == len(answer)) is allowed
 
 
 @pytest.mark.parametrize(
