@@ -97,6 +97,7 @@ def token_request(request: GenerateRequest, encoded: Encoded) -> TokenRequest:
         n=request.n,
         grammar=encoded.grammar,
         bad_words=encoded.bad_words,
+        thinking=encoded.thinking,
         timeout_s=request.timeout_s,
         priority=request.priority,
         user=request.user,
@@ -187,7 +188,7 @@ class _Choice:
             if not self._is_done():
                 inside = self._parser.inside
                 parts += self._part(self._decoder.push((token_id,)))
-                self._reasoning_tokens += inside or self._parser.inside
+                self._reasoning_tokens += inside and self._parser.inside
         return parts
 
     def _part(self, text: str) -> list[Part]:

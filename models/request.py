@@ -206,6 +206,24 @@ class ToolChoice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ThinkingLimit:
+    """How many tokens an answer may reason for, and by which tokens that is known.
+
+    ``begin`` comes right before the reasoning, and any of ``ends`` right behind it: they are not
+    among ``tokens``. ``end`` is the one to force. The answer begins with reasoning, but for tokens
+    that are ``blank``, unless it may come ``again`` and again; the prompt ends in it if ``opened``.
+    """
+
+    tokens: int
+    begin: tuple[int, ...]
+    end: int
+    ends: frozenset[int]
+    opened: bool = False
+    again: bool = False
+    blank: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateRequest:
     """One prompt, ``n`` choices of an answer to it. ``stop`` strings keep the caller's spelling.
 
@@ -214,7 +232,8 @@ class GenerateRequest:
     ``truncate_prompt_tokens`` of the prompt are read. After ``timeout_s`` seconds the answer ends
     as it does at ``max_tokens``, or with ``TimedOut`` if it has not begun. Users take turns; of
     requests of one ``user`` that wait, those with a lower ``priority`` go first, at one second of
-    waiting a unit. Requests with the same ``cache_key`` are said to begin alike.
+    waiting a unit. Requests with the same ``cache_key`` are said to begin alike. After
+    ``thinking_budget`` tokens the reasoning of each choice is made to end.
     """
 
     id: str
@@ -224,6 +243,7 @@ class GenerateRequest:
     n: int = 1
     grammar: Grammar | None = None
     tool_choice: ToolChoice = ToolChoice()
+    thinking_budget: int | None = None
     echo: bool = False
     return_token_ids: bool = False
     include_stop: bool = False
@@ -238,6 +258,8 @@ class GenerateRequest:
         _within("n", self.n, 1, MAX_CHOICES)
         if self.truncate_prompt_tokens is not None:
             _within("truncate_prompt_tokens", self.truncate_prompt_tokens, 1, MOST)
+        if self.thinking_budget is not None:
+            _within("thinking_token_budget", self.thinking_budget, 0, MOST)
         if self.timeout_s is not None:
             _within("timeout", self.timeout_s, 0, math.inf, open_below=True)
         _within("priority", self.priority, -MAX_PRIORITY, MAX_PRIORITY)

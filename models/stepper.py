@@ -194,7 +194,7 @@ class Stepper:
 
     def _take(self, chunk: Chunk, token: int, scores: tuple[Scores, ...]) -> None:
         progress = self._progress.setdefault(chunk.sequence, Progress())
-        progress.take(chunk, token, scores)
+        progress.take(chunk, token if chunk.forced is None else chunk.forced, scores)
         if progress.finish or progress.error:
             self._end(chunk.sequence)
 

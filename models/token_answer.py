@@ -12,6 +12,7 @@ from models.events import FinishReason
 from models.life import Life, Surroundings
 from models.schedule.admission import Place
 from models.schedule.sequence import Constraint, Sequence
+from models.schedule.thinking import Thinking
 from models.time_left import TimeLeft
 from models.tokens import Admitted, Take, TokenRequest, Tokens, one_of_each_choice
 
@@ -145,5 +146,6 @@ def _sequence(
         constraint=constraint,
         scores_prompt=sampling.prompt_logprobs is not None and choice == 0,
         bad_words=request.bad_words,
+        thinking=Thinking(request.thinking, length) if request.thinking else None,
         background=request.user.background,
     )

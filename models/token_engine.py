@@ -88,6 +88,8 @@ class TokenEngine:
         self._check_known(request.token_ids, "prompt")
         self._check_known(request.sampling.allowed_token_ids or (), "allowed_token_ids")
         self._check_known(request.sampling.logit_bias, "logit_bias")
+        if request.thinking:
+            self._check_known((request.thinking.end,), "thinking_token_budget")
         if request.n > self.admission.max_running + self.admission.max_waiting:
             raise Invalid(f"n={request.n} is more than this server can ever take.", "n")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from models.events import FinishReason
-from models.request import ANYBODY, Grammar, SamplingParams, User
+from models.request import ANYBODY, Grammar, SamplingParams, ThinkingLimit, User
 from models.schedule.sequence import Scores
 
 
@@ -24,6 +24,7 @@ class TokenRequest:
     n: int = 1
     grammar: Grammar | None = None
     bad_words: tuple[tuple[int, ...], ...] = ()
+    thinking: ThinkingLimit | None = None
     timeout_s: float | None = None
     priority: int = 0
     user: User = ANYBODY

@@ -8,7 +8,12 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from deployments.anthropic.errors import NO_THREADS
-from deployments.anthropic.tools import parse_grammar, parse_tools, template_kwargs
+from deployments.anthropic.tools import (
+    parse_grammar,
+    parse_tools,
+    template_kwargs,
+    thinking_budget,
+)
 from deployments.anthropic.turns import parse_system, parse_turns
 from deployments.openai.call import Call, Count, Integer, validated
 from deployments.openai.errors import invalid
@@ -72,6 +77,7 @@ def parse_messages(data: Mapping[str, Any], id: str) -> Call:
         stop=tuple(body.stop_sequences or ()),
         grammar=parse_grammar(body.output_config),
         tool_choice=offer.choice,
+        thinking_budget=thinking_budget(body.thinking),
         user=_user((body.model_extra or {}).get("metadata")),
     )
     return Call(body.model, (request,), bool(body.stream), Shown())

@@ -10,7 +10,7 @@ from deployments.openai.errors import ApiError, invalid, not_one_of, wrong_type
 from deployments.openai.parameters import unsupported
 from deployments.openai.structured import response_format
 from deployments.openai.tools import Offer, check_other_fields, parse_offer
-from models.request import Grammar
+from models.request import MOST, Grammar
 
 # Fields of a tool, and those that change nothing in how it is offered or called.
 FIELDS = ("type", "name", "description", "input_schema", "strict")
@@ -47,6 +47,14 @@ def template_kwargs(thinking: Any, output_config: Any) -> dict[str, Any]:
     return found
 
 
+def thinking_budget(thinking: Any) -> int | None:
+    """The most tokens to think; ``thinking`` was checked.
+
+    Anthropic wants 1024 at least, and fewer than ``max_tokens``: here any number will do.
+    """
+    return None if thinking is None else thinking.get("budget_tokens")
+
+
 def tells_thoughts(thinking: Any) -> bool:
     """Whether the answer shows what was thought; ``thinking`` was checked."""
     return thinking is None or thinking.get("display") != "omitted"
@@ -66,13 +74,15 @@ def parse_grammar(output_config: Any) -> Grammar | None:
 
 
 def _thinks(thinking: Mapping[str, Any]) -> bool:
-    """``budget_tokens`` is what thinking should take: a model decides for itself."""
     kind = thinking.get("type")
     if kind not in THINKING:
         raise not_one_of("thinking.type", THINKING)
     budget = thinking.get("budget_tokens")
-    if kind == "enabled" and type(budget) is not int:
+    if type(budget) is not int and (kind == "enabled" or budget is not None):
         raise wrong_type("an integer", budget, "thinking.budget_tokens")
+    if budget is not None and not 0 <= budget <= MOST:
+        message = f"'thinking.budget_tokens' must be at least 0, and at most {MOST}."
+        raise invalid(message, "thinking.budget_tokens", "invalid_value")
     if thinking.get("display") not in (None, *DISPLAYS):
         raise not_one_of("thinking.display", DISPLAYS)
     for key in thinking.keys() - {"type", "budget_tokens", "display"}:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from deployments.openai.call import Call, Count, GenerationBody, make_call, validated
+from deployments.openai.call import Call, Count, GenerationBody, Integer, make_call, validated
 from deployments.openai.errors import invalid
 from deployments.openai.messages import parse_messages
 from deployments.openai.parameters import CHAT_NEUTRAL, check_extras
@@ -30,6 +30,7 @@ class ChatBody(GenerationBody):
     tool_choice: Any = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: Effort | None = None
+    thinking_token_budget: Integer | None = None
     verbosity: Verbosity | None = None
     enable_thinking: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
@@ -49,7 +50,10 @@ def parse(data: Mapping[str, Any], id: str) -> Call:
     offer = parse_offer(body.tools, body.tool_choice, body.parallel_tool_calls)
     prompt, limit = _prompt(body, offer), _max_tokens(body)
     call = make_call(body, id, [prompt], limit, grammar=grammar, logprobs=_logprobs(body))
-    requests = (replace(request, tool_choice=offer.choice) for request in call.requests)
+    requests = (
+        replace(request, tool_choice=offer.choice, thinking_budget=body.thinking_token_budget)
+        for request in call.requests
+    )
     return replace(call, requests=tuple(requests))
 
 

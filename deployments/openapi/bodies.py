@@ -34,6 +34,7 @@ BOUNDS: Mapping[str, Schema] = {
     "min_tokens": {"minimum": 0},
     "n": {"minimum": 1, "maximum": MAX_CHOICES},
     "repetition_penalty": {"exclusiveMinimum": 0},
+    "thinking_token_budget": {"minimum": 0},
 }
 # Options of a stream go with streams only.
 STREAMED = [

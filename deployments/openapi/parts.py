@@ -5,6 +5,7 @@ from __future__ import annotations
 from deployments.anthropic.tools import EFFORTS
 from deployments.openai import tools
 from deployments.openapi.schema import (
+    COUNT,
     FLAG,
     STRING,
     Schema,
@@ -75,7 +76,7 @@ ANTHROPIC_OPTIONS: dict[str, Schema] = {
     "thinking": or_null(
         either(
             shape(["type"], type={"enum": ["disabled", "adaptive"]}),
-            tagged("enabled", budget_tokens={"type": "integer"}),
+            tagged("enabled", budget_tokens=COUNT),
         )
     ),
     "output_config": or_null(

@@ -114,7 +114,7 @@ class Scheduler:
         """What may follow, if there are blocks for it that nobody holds."""
         if sequence.speculation is None or sequence.pending:
             return ()
-        most = min(most, sequence.max_length - sequence.length - 1)
+        most = min(most, sequence.max_length - sequence.length - 1, sequence.room - 1)
         draft = sequence.speculation.draft(sequence.tokens, most)
         return draft if self.pool.grow(sequence, sequence.length + len(draft)) else ()
 
@@ -213,6 +213,7 @@ class Scheduler:
             ruling=constraint.ruling if constraint else None,
             targets=_targets(sequence, start, end) if sequence.scores_prompt else (),
             banned=sequence.banned() if samples else (),
+            forced=sequence.forced() if samples else None,
             draft=draft,
         )
 

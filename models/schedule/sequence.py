@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 from models.errors import EngineError
-from models.request import SamplingParams
+from models.request import MOST, SamplingParams
 from models.schedule.lookup import Speculation
+from models.schedule.thinking import Thinking
 
 
 class Scores(NamedTuple):
@@ -71,6 +72,7 @@ class Sequence:
     constraint: Constraint | None = None
     scores_prompt: bool = False  # asks how likely each token of its prompt was
     bad_words: tuple[tuple[int, ...], ...] = ()  # runs of tokens that its answer must not hold
+    thinking: Thinking | None = None  # bounds its reasoning
     background: bool = False  # gives way to all that are not
     prompt_length: int = field(init=False)
     prompt_scores: dict[int, Scores] = field(default_factory=dict)  # of token i + 1, by i
@@ -120,23 +122,37 @@ class Sequence:
     @property
     def watched(self) -> bool:
         """Whether what it may sample next depends on its last tokens being known on the host."""
-        return any(len(word) > 1 for word in self.bad_words)
+        return self._has_runs or self.room <= self.pending
+
+    @property
+    def room(self) -> int:
+        """So many tokens behind those known on the host may come before one is forced."""
+        return MOST if self.thinking is None else self.thinking.room(self.tokens)
 
     @property
     def foreseeable(self) -> bool:
-        """Whether what may come at a place depends on no token before it but by the logits."""
-        return self.constraint is None and not self.sampling.penalises and not self.watched
+        """Whether what may come, while there is room, depends on tokens but by the logits."""
+        return self.constraint is None and not self.sampling.penalises and not self._has_runs
+
+    def forced(self) -> int | None:
+        """The only token that may come now."""
+        return None if self.thinking is None else self.thinking.forced(self.tokens)
 
     def banned(self) -> tuple[int, ...]:
-        """The tokens that would now complete a bad word within the answer."""
+        """The tokens that would now complete a bad word, or reason beyond the limit."""
+        again = () if self.thinking is None else self.thinking.banned(self.tokens)
         if not self.bad_words:
-            return ()
+            return again
         answer = self.tokens[self.prompt_length :]
-        return tuple(
+        return again + tuple(
             word[-1]
             for word in self.bad_words
             if len(word) == 1 or tuple(answer[1 - len(word) :]) == word[:-1]
         )
+
+    @property
+    def _has_runs(self) -> bool:
+        return any(len(word) > 1 for word in self.bad_words)
 
     @property
     def unscored(self) -> bool:
@@ -165,6 +181,7 @@ class Chunk:
     ruling: Future[Ruling] | None = None  # of the token to sample; None: any may come
     targets: tuple[int, ...] = ()  # tokens [start + 1, …) of the prompt, to be scored
     banned: tuple[int, ...] = ()  # tokens that must not be sampled
+    forced: int | None = None  # the token to sample, whatever else is asked
     draft: tuple[int, ...] = ()  # its last inputs, only guessed; each and the one before samples
 
     @property

@@ -48,7 +48,8 @@ class StepModel(Protocol):
         """Starts one step over at most ``slots`` chunks, one a sequence.
 
         Where a chunk has a ``ruling``, only what that allows may be sampled: anything else fails
-        the sequence.
+        the sequence. One that is ``forced`` comes in any case; what is sampled, and scored, instead
+        of it is passed over.
         """
         ...
 

@@ -1,8 +1,8 @@
 """The next token of every sequence in a step, each by its own parameters.
 
 Order: logit bias, min_tokens, bad words, allowed tokens, penalties, grammar, temperature, min_p,
-top_k, top_p. What a row goes through depends on its own parameters only, so its token does not
-depend on its neighbours.
+top_k, top_p. A forced token comes whatever these say. What a row goes through depends on its own
+parameters only, so its token does not depend on its neighbours.
 """
 
 from __future__ import annotations
@@ -66,6 +66,13 @@ class Sampler:
 
     def sample(self, logits: Tensor, chunks: abc.Sequence[Chunk]) -> Tensor:
         """Int64 tokens [S] from ``logits`` [S, vocabulary], which may be changed; one a chunk."""
+        tokens = self._drawn(logits, chunks)
+        if forced := [(i, c.forced) for i, c in enumerate(chunks) if c.forced is not None]:
+            rows, values = zip(*forced, strict=True)
+            tokens[self._tensor(rows)] = self._tensor(values)
+        return tokens
+
+    def _drawn(self, logits: Tensor, chunks: abc.Sequence[Chunk]) -> Tensor:
         adjusted = changes(chunks)
         if self._kernels is None and not adjusted and all(map(_is_greedy, chunks)):
             return logits.argmax(-1)

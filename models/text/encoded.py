@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from models.request import Grammar
+from models.request import Grammar, ThinkingLimit
 from models.text.parsing import Reading
 
 
@@ -17,7 +17,7 @@ class Encoded:
     for an end-of-sequence token. ``stops`` are for the text: not empty, each once. ``continues``
     tells whether the answer goes on with the prompt's text or, in a chat, starts its own.
     ``grammar`` is what the whole answer must match, ``bad_words`` are the request's as runs of
-    tokens.
+    tokens. ``thinking`` is None where nothing is to be limited.
     """
 
     token_ids: tuple[int, ...]
@@ -27,3 +27,4 @@ class Encoded:
     reading: Reading = field(default_factory=Reading)
     grammar: Grammar | None = None
     bad_words: tuple[tuple[int, ...], ...] = ()
+    thinking: ThinkingLimit | None = None

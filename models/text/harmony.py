@@ -11,12 +11,14 @@ import uuid
 from collections.abc import Iterator
 
 from models.events import Part, Reasoning, Text, ToolCall
+from models.text.reasoning import ThinkingMarkers
 from models.text.stop import StopMatcher
 from models.text.tools.calls import Functions
 
 START, CHANNEL, MESSAGE = "<|start|>", "<|channel|>", "<|message|>"
 CONSTRAIN, END, CALL, RETURN = "<|constrain|>", "<|end|>", "<|call|>", "<|return|>"
 MARKERS = (START, CHANNEL, MESSAGE, CONSTRAIN, END, CALL, RETURN)
+THINKING = ThinkingMarkers((CHANNEL, "analysis", MESSAGE), END, MARKERS)
 
 LONGEST_OPENING = 256  # characters: names of functions have 64 at most
 _TO = "to="  # what a recipient begins with

@@ -11,7 +11,7 @@ from models.request import ChatPrompt, GenerateRequest, Grammar
 from models.text import harmony
 from models.text import reasoning as reasons
 from models.text.harmony import HarmonyParser
-from models.text.reasoning import ReasoningFormat, ReasoningParser
+from models.text.reasoning import ReasoningFormat, ReasoningParser, ThinkingMarkers
 from models.text.tools import formats as tools
 from models.text.tools.calls import Functions
 from models.text.tools.formats import ToolFormat
@@ -107,6 +107,15 @@ class Formats:
             opened=reading.opened,
             ids=ids,
         )
+
+    def thinking(self, request: GenerateRequest) -> ThinkingMarkers | None:
+        """Around what is read as reasoning in the answer; None if nothing is."""
+        if not isinstance(request.prompt, ChatPrompt):
+            return None
+        if self.channels:
+            return None if _is_constrained(request) else harmony.THINKING
+        form = self._reasoning_of(request)
+        return ThinkingMarkers((form.begin,), form.end) if form else None
 
     def _markers(self, *, with_tools: bool) -> frozenset[str]:
         if self.channels:

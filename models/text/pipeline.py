@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from tokenizers import Tokenizer
 
 from models.errors import Invalid
-from models.request import ChatPrompt, GenerateRequest, Prompt, TextPrompt
+from models.request import ChatPrompt, GenerateRequest, Prompt, TextPrompt, ThinkingLimit
 from models.text.alignment import Alignment
 from models.text.detokenizer import TextDecoder
 from models.text.encoded import Encoded
@@ -18,6 +19,7 @@ from models.text.prompts import Prompts
 from models.text.stop_ids import StopIds
 from models.text.tools.grammar import TokenIds
 
+BLANK = (" ", "\n", "\n\n", " \n", "\n ", "\t")  # what a model may say before it reasons
 PROMPT_END = 24  # tokens of a prompt in which a marker that begins the reasoning is found
 
 
@@ -90,6 +92,7 @@ class TextPipeline:
             reading=reading,
             grammar=self._formats.grammar(request, reading, self._ids),
             bad_words=self._bad_words(request.sampling.bad_words),
+            thinking=self._thinking(request, opened=reading.opened),
         )
 
     def decoder(
@@ -192,6 +195,31 @@ class TextPipeline:
         # No stop id is ever sampled before min_tokens; ordinary text may be, and just not count.
         ends.update(self._stop_ids.find(stops, control_only=sampling.min_tokens > 0))
         return {token_id: stop for token_id, stop in ends.items() if token_id < self.vocab_size}
+
+    def _thinking(self, request: GenerateRequest, *, opened: bool) -> ThinkingLimit | None:
+        """Raises ``Invalid`` where a marker is several tokens, which might be spelled by others."""
+        markers, budget = self._formats.thinking(request), request.thinking_budget
+        if markers is None or budget is None:
+            return None
+        blank = (self._prompts.of_text(text, special_tokens=False) for text in BLANK)
+        return ThinkingLimit(
+            tokens=budget,
+            begin=tuple(map(self._marker, markers.begin)),
+            end=self._marker(markers.end),
+            ends=frozenset(map(self._marker, (markers.end, *markers.also))),
+            opened=opened,
+            again=bool(markers.also),
+            blank=frozenset(chain(*blank)),
+        )
+
+    def _marker(self, text: str) -> int:
+        token_id = self.tokenizer.token_to_id(text)
+        if token_id is None:
+            message = (
+                f"Thinking cannot be limited here: {text!r} is more than one of the model's tokens."
+            )
+            raise Invalid(message, "thinking_token_budget")
+        return token_id
 
     def _bad_words(self, words: tuple[str, ...]) -> tuple[tuple[int, ...], ...]:
         """Each as it is spelled at a beginning and, after a space, within a text."""

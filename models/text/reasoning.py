@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from models.text.stop import StopMatcher
 
@@ -22,6 +23,17 @@ class ReasoningFormat:
     def continues(self, text: str) -> bool:
         """Whether an answer of this text so far has begun to reason and not ended."""
         return text.lstrip().startswith(self.begin) and self.end not in text
+
+
+class ThinkingMarkers(NamedTuple):
+    """By which tokens reasoning is followed: each of these texts must be one.
+
+    ``also`` are others that end it, whereupon it may begin once more.
+    """
+
+    begin: tuple[str, ...]
+    end: str
+    also: tuple[str, ...] = ()
 
 
 FORMATS: Mapping[str, ReasoningFormat] = {

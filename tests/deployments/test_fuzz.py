@@ -17,6 +17,7 @@ OWN += ["max_completion_tokens", "stop", "temperature", "top_p", "top_k", "min_p
 OWN += ["presence_penalty", "frequency_penalty", "repetition_penalty", "logit_bias"]
 OWN += ["min_tokens", "stop_token_ids", "ignore_eos", "tools", "tool_choice", "documents"]
 OWN += ["parallel_tool_calls", "reasoning_effort", "chat_template_kwargs"]
+OWN += ["thinking_token_budget"]
 OWN += ["logprobs", "top_logprobs", "echo"]
 OWN += ["prompt_logprobs", "allowed_token_ids", "bad_words", "return_token_ids", "timeout"]
 OWN += ["include_stop_str_in_output", "skip_special_tokens", "truncate_prompt_tokens", "priority"]

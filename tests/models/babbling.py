@@ -9,9 +9,16 @@ from models.text.loading import byte_pipeline
 from tests.models.step.tiny import served, tiny
 
 
-def babbling(*, launch_ahead: bool = False, context: int = 512, **wishes: Any) -> StepModel:
+def babbling(
+    *,
+    launch_ahead: bool = False,
+    context: int = 512,
+    vocab_size: int | None = None,
+    **wishes: Any,
+) -> StepModel:
     """``launch_ahead`` as on a GPU; ``context`` in tokens; ``wishes`` as of ``served``."""
-    model = tiny("llama", vocab_size=byte_pipeline().vocab_size, max_position_embeddings=context)
+    size = vocab_size or byte_pipeline().vocab_size
+    model = tiny("llama", vocab_size=size, max_position_embeddings=context)
     step_model = served(model, **wishes)
     step_model.launch_ahead = launch_ahead
     return step_model

@@ -67,7 +67,8 @@ def test_all_that_is_said_comes_in_order(size: int) -> None:
 def test_reasoning_tokens_are_counted() -> None:
     thought = "Hm.</think>"
     _, end = tell(answer_to(), tokens(f"<think>{thought}So."), END)
-    assert end.usage == Usage(5, len(f"<think>{thought}So.") + 1, 2, len(thought) + 1)
+    # All but the tokens that complete the markers.
+    assert end.usage == Usage(5, len(f"<think>{thought}So.") + 1, 2, len(thought) - 1)
     _, end = tell(answer_to(), tokens("So."), END)
     assert end.usage.reasoning_tokens == 0
 

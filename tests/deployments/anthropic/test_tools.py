@@ -113,6 +113,7 @@ async def test_what_reaches_the_engine() -> None:
     assert prompt.tools == ({"type": "function", "function": function},)
     assert prompt.template_kwargs == {"enable_thinking": True, "reasoning_effort": "high"}
     assert request.tool_choice == ToolChoice("required", "add", parallel=False)
+    assert request.thinking_budget == 2000
     assert request.grammar == Grammar("json_schema", "{}", "output_config.format")
 
 
@@ -204,7 +205,10 @@ def test_mistakes_name_the_field(tools: Any, choice: Any, param: str | None) -> 
     [
         ("x", None, "thinking"),
         ({"type": "between_tools"}, None, "thinking.type"),
+        ({"type": "enabled"}, None, "thinking.budget_tokens"),
         ({"type": "enabled", "budget_tokens": "x"}, None, "thinking.budget_tokens"),
+        ({"type": "enabled", "budget_tokens": -1}, None, "thinking.budget_tokens"),
+        ({"type": "adaptive", "budget_tokens": "x"}, None, "thinking.budget_tokens"),
         ({"type": "adaptive", "display": "hidden"}, None, "thinking.display"),
         ({"type": "adaptive", "block_binding": {}}, None, "thinking.block_binding"),
         (None, "x", "output_config"),

@@ -64,6 +64,7 @@ async def test_the_cache_key_reaches_the_engine() -> None:
         {"length_penalty": 1.0, "skip_special_tokens": True, "chat_template_kwargs": {}},
         {"top_k": 0, "min_p": 0, "repetition_penalty": 1, "min_tokens": 0},
         {"allowed_token_ids": [], "bad_words": [], "prompt_logprobs": None, "priority": 0},
+        {"thinking_token_budget": 0},
     ],
 )
 async def test_neutral_values_pass(app: Starlette, extra: dict[str, Any]) -> None:
@@ -163,6 +164,7 @@ async def test_the_unknown_is_refused(app: Starlette) -> None:
         ("top_logprobs", 2),
         ("prompt_logprobs", 21),
         ("prompt_logprobs", -1),
+        ("thinking_token_budget", -1),
         ("allowed_token_ids", [-1]),
         ("allowed_token_ids", "1"),
         ("bad_words", [""]),
