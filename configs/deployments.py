@@ -19,7 +19,13 @@ def model_role(model: ModelSettings) -> str:
 
 def deployment_names(settings: AppSettings) -> list[str]:
     """All of the graph that these settings make."""
-    own = ["Ingress", "Responses"] if settings.responses_kept else ["Ingress"]
+    limits = settings.rate_limits
+    single = {
+        "Responses": settings.responses_kept,
+        "RateLimits": limits.apply and limits.storage is None,
+        "Batches": settings.batches,
+    }
+    own = ["Ingress", *(name for name, wanted in single.items() if wanted)]
     for model in settings.models:
         own += [deployment_name(role, model.name) for role in ("Tokenizer", model_role(model))]
     return own

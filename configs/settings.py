@@ -262,6 +262,33 @@ class RateLimits(KeyLimits):
         return self
 
 
+class BatchSettings(Settings):
+    """Files and batches of OpenAI's Batch API."""
+
+    folder: Annotated[str, Field(min_length=1)] = Field(
+        description="where they are kept, for a restarted server too; of one server alone"
+    )
+    at_once: Annotated[int, Field(ge=1)] | None = Field(
+        None,
+        description="requests of batches that are asked at once; null: half of the smallest"
+        " `max_running`, so that clients find places",
+    )
+    max_file_mib: Annotated[float, Field(gt=0)] = Field(
+        100.0, description="larger files are refused"
+    )
+    max_requests: Annotated[int, Field(ge=1)] = Field(
+        50_000, description="most requests of a batch"
+    )
+    max_folder_mib: Annotated[float, Field(gt=0)] = Field(
+        4096.0,
+        description="most disk that all take; where it is full, uploads are refused and batches"
+        " wait",
+    )
+    kept_days: Annotated[float, Field(gt=0)] = Field(
+        30.0, description="after so long files expire, and batches are forgotten"
+    )
+
+
 class AppSettings(Settings):
     """The arguments of ``deployments.app:build``."""
 
@@ -306,6 +333,9 @@ class AppSettings(Settings):
     )
     vllm_metrics: bool = Field(
         False, description="`/metrics` also has what vLLM's has, under the names that it gives them"
+    )
+    batches: BatchSettings | None = Field(
+        None, description="`/v1/files` and `/v1/batches`, below; null: neither is there"
     )
     log_prompts: bool = Field(False, description="also log what clients send")
 

@@ -8,6 +8,7 @@ from pydantic.fields import FieldInfo
 
 from configs.settings import (
     AppSettings,
+    BatchSettings,
     EmbedSettings,
     EngineSettings,
     ModelSettings,
@@ -23,6 +24,7 @@ SECTIONS: dict[str, type[Settings]] = {
     "args.models[]": ModelSettings,
     "args.models[].engine": EngineSettings,
     "args.models[].embed": EmbedSettings,
+    "args.batches": BatchSettings,
 }
 
 

@@ -4,6 +4,7 @@ Imports no torch.
 """
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 from ray import serve
@@ -13,6 +14,7 @@ from starlette.applications import Starlette
 from configs.deployments import deployment_name, model_role
 from configs.settings import AppSettings, ModelSettings
 from deployments.announce import announce
+from deployments.batch_desk import Batches, RemoteDesk
 from deployments.calls import results_of_all
 from deployments.door import Door
 from deployments.embedder import Embedder
@@ -23,11 +25,11 @@ from deployments.model import Model
 from deployments.rate_limits import RemoteCounts
 from deployments.rates.counts import MemoryCounts
 from deployments.rates.refusals import Refusals
-from deployments.remote import Handle, RemoteEngine
-from deployments.remote_embedder import RemoteEmbedder
+from deployments.remote import Handle
+from deployments.remote_engines import remote_engines
 from deployments.response_store import RemoteStore, Responses
 from deployments.tokenizer import Tokenizer
-from models.build import build_text
+from models.errors import EngineError
 from models.metrics import Sample
 
 # The Model's own admission is the limit that counts; Serve's are a backstop far above it.
@@ -80,28 +82,29 @@ class Ingress:
         tokenizers: list[Handle],
         responses: Handle | None,
         counts: Handle | None,
+        batches: Handle | None,
     ) -> None:
         show_logs()
         self._settings = settings
         self._door = Door()
         self._responses = None if responses is None else RemoteStore(responses)
+        self._batches = None if batches is None else RemoteDesk(batches)
         self._counts = None if counts is None else RemoteCounts(counts)
         self._refusals = Refusals()
-        self._engines: dict[str, RemoteEngine | RemoteEmbedder] = {}
-        for model, tokenizer, handle in zip(settings.models, tokenizers, models, strict=True):
-            self._engines[model.name] = await _engine(model, tokenizer, handle)
+        self._engines = await remote_engines(settings, models, tokenizers)
         announcing = announce(self._engines.values(), page=settings.chat_page)
         self._announcing = asyncio.create_task(announcing)
 
     async def __serve_build_asgi_app__(self) -> Starlette:
         settings = self._settings
         ingress = self if settings.rate_limits.apply else None
-        graph = Graph(self._engines, ingress, vllm_names=settings.vllm_metrics)
+        graph = Graph(self._engines, ingress, self._batches, vllm_names=settings.vllm_metrics)
         return create_app(
             self._engines,
             self._settings,
             graph,
             responses=self._responses,
+            batches=self._batches,
             door=self._door,
             counts=self._counts,
             refusals=self._refusals,
@@ -119,18 +122,15 @@ class Ingress:
         return serve.get_replica_context().replica_id.unique_id, self._refusals.samples()
 
     async def finish(self) -> None:
-        """Refuses what is new from now on; returns when running answers are whole."""
+        """Refuses what is new from now on; returns when running answers are whole.
+
+        Batches go on when the server is started again.
+        """
+        self._door.closed = True
+        if self._batches is not None:
+            with suppress(EngineError):
+                await self._batches.stop()
         await self._door.close()
-
-
-async def _engine(
-    model: ModelSettings, tokenizer: Handle, handle: Handle
-) -> RemoteEngine | RemoteEmbedder:
-    if model.task == "embed":
-        return RemoteEmbedder(model.name, tokenizer, handle)
-    text = await asyncio.to_thread(build_text, model)
-    guessed = model.tokenizer is None and model.source is None
-    return RemoteEngine(model.name, tokenizer, handle, text, guessed=guessed)
 
 
 def build(args: AppSettings) -> Application:
@@ -140,7 +140,8 @@ def build(args: AppSettings) -> Application:
     tokenizers = [bind_tokenizer(model) for model in args.models]
     responses = bind_responses(args) if args.responses_kept else None
     counts = bind_counts() if args.rate_limits.apply and args.rate_limits.storage is None else None
-    return _bind(Ingress, args, models, tokenizers, responses, counts)
+    batches = bind_batches(args, models, tokenizers) if args.batches else None
+    return _bind(Ingress, args, models, tokenizers, responses, counts, batches)
 
 
 def bind_responses(args: AppSettings) -> Application:
@@ -163,6 +164,13 @@ def single_replica(name: str) -> Any:
         request_router_config=ROUTER,
         ray_actor_options=replica_options(num_cpus=0),
     )
+
+
+def bind_batches(
+    args: AppSettings, models: list[Application], tokenizers: list[Application]
+) -> Application:
+    """``Batches``: a single replica, to which their folder belongs."""
+    return _bind(single_replica("Batches")(Batches), args, models, tokenizers)
 
 
 def bind_tokenizer(model: ModelSettings) -> Application:

@@ -35,19 +35,19 @@ async def read_json(request: Request, max_bytes: int, timeout_s: float) -> dict[
         async with asyncio.timeout(timeout_s):
             body = await _read(request, max_bytes)
     except TimeoutError:
-        raise _too_slow(timeout_s) from None
+        raise too_slow(timeout_s) from None
     return parse_json(body)
 
 
 async def _read(request: Request, max_bytes: int) -> bytes:
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length[:19]) > max_bytes:
-        raise _too_large(max_bytes)
+        raise too_large(max_bytes)
     body = bytearray()
     async for part in request.stream():
         body += part
         if len(body) > max_bytes:
-            raise _too_large(max_bytes)
+            raise too_large(max_bytes)
     return bytes(body)
 
 
@@ -98,12 +98,13 @@ def _finite(text: str) -> float:
     return value
 
 
-def _too_slow(timeout_s: float) -> ApiError:
+def too_slow(timeout_s: float) -> ApiError:
     """The rest of the body is not read, so the connection ends."""
     message = f"The request body did not arrive within {timeout_s:g} seconds."
     return ApiError(408, message, code="request_timeout", headers={"connection": "close"})
 
 
-def _too_large(max_bytes: int) -> ApiError:
+def too_large(max_bytes: int) -> ApiError:
+    """413, of whatever a body may hold at most."""
     message = f"The request body is larger than {max_bytes} bytes."
     return ApiError(413, message, code="request_too_large")

@@ -10,6 +10,8 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
+from deployments.batches.desk import Counts
+from deployments.batches.families import families
 from deployments.vllm_metrics import with_vllm_names
 from models.metric_table import METRICS, OF_LIMITS, Kind, Metric
 from models.metrics import Sample
@@ -40,23 +42,32 @@ class Scrapes:
 
 
 def render(
-    scrapes: Mapping[str, Scrape], limits: Scrape | None = None, *, vllm_names: bool = False
+    scrapes: Mapping[str, Scrape],
+    limits: Scrape | None = None,
+    batches: Counts | None = None,
+    *,
+    vllm_names: bool = False,
 ) -> str:
     """Prometheus text: each metric summed over the answers; what is missing is shown as such.
 
     ``limits`` is what the replicas of the ingress tell of rate limits, where there are any.
     """
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Merged(scrapes, limits, vllm_names))
+    registry.register(_Merged(scrapes, limits, batches or {}, vllm_names))
     return generate_latest(registry).decode()
 
 
 class _Merged(Collector):
     def __init__(
-        self, scrapes: Mapping[str, Scrape], limits: Scrape | None, vllm_names: bool
+        self,
+        scrapes: Mapping[str, Scrape],
+        limits: Scrape | None,
+        batches: Counts,
+        vllm_names: bool,
     ) -> None:
         self._scrapes = scrapes
         self._limits = limits
+        self._batches = batches
         self._vllm_names = vllm_names
 
     def collect(self) -> Iterator[Family]:
@@ -76,6 +87,7 @@ class _Merged(Collector):
             scraped.add_metric([model], scrape.scraped)
         yield replicas
         yield scraped
+        yield from families(self._batches)
 
 
 def _summed(metrics: Iterable[Metric], answers: Iterable[list[Sample]]) -> Iterator[Family]:

@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from deployments.batches.desk import Counts, Desk
 from deployments.exposition import Scrape, Scrapes, render
 from deployments.probes import ModelState
+from models.errors import EngineError
 
 REPLICA_TIMEOUT_S = 2.0
 
@@ -30,11 +32,13 @@ class Graph:
         self,
         engines: Mapping[str, Replicas],
         ingress: Replicas | None = None,
+        batches: Desk | None = None,
         *,
         vllm_names: bool = False,
     ) -> None:
         self._engines = engines
         self._ingress = ingress
+        self._batches = batches
         self._vllm_names = vllm_names
         self._refusals = Scrapes()
         self._scrapes = {name: Scrapes() for name in engines}
@@ -46,9 +50,19 @@ class Graph:
 
     async def metrics(self) -> str:
         models = asyncio.gather(*map(self._scrape, self._engines))
-        limits, scrapes = await asyncio.gather(self._limits(), models)
+        limits, batches, scrapes = await asyncio.gather(self._limits(), self._counts(), models)
         known = dict(zip(self._engines, scrapes, strict=True))
-        return await asyncio.to_thread(render, known, limits, vllm_names=self._vllm_names)
+        return await asyncio.to_thread(render, known, limits, batches, vllm_names=self._vllm_names)
+
+    async def _counts(self) -> Counts:
+        """Of batches; nothing where there are none, or where they do not answer in time."""
+        if self._batches is None:
+            return {}
+        try:
+            async with asyncio.timeout(REPLICA_TIMEOUT_S):
+                return await self._batches.counts()
+        except (EngineError, TimeoutError):
+            return {}
 
     async def _scrape(self, model: str) -> Scrape:
         return self._scrapes[model].take(await _samples(self._engines[model]))

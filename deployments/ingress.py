@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -11,9 +12,11 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import ExceptionHandler
 
 from configs.settings import AppSettings, RateLimits
 from deployments.access import AccessLog
+from deployments.batches.desk import Desk
 from deployments.dialects import error_response
 from deployments.door import Door, Entrance
 from deployments.engines import Served
@@ -35,6 +38,7 @@ def create_app(
     probes: Probes,
     *,
     responses: ResponseStore | None = None,
+    batches: Desk | None = None,
     door: Door | None = None,
     counts: Counts | None = None,
     refusals: Refusals | None = None,
@@ -43,8 +47,9 @@ def create_app(
     """The whole application; ``engines`` by the names that clients send.
 
     ``responses`` keeps the answers of ``/v1/responses`` where several of these applications serve
-    one graph, and ``counts`` what keys use; without them each has its own. ``refusals`` notes whom
-    their limits refused. Whoever closes the ``door`` lets in no more requests.
+    one graph, and ``counts`` what keys use; without them each has its own. ``batches`` keeps files
+    and runs batches; without it there are none. ``refusals`` notes whom their limits refused.
+    Whoever closes the ``door`` lets in no more requests.
     ``answer_request_id=False`` where the server puts ``x-request-id`` on the answers, as Serve's
     does. Raises ``ValueError`` or ``OSError`` if the API keys cannot be read.
     """
@@ -54,17 +59,13 @@ def create_app(
     limiter = rate_limiter(settings.rate_limits, keys, counts, refusals or Refusals())
     store = responses or own_store(settings)
     app = Starlette(
-        routes=routes(engines, settings, probes, store, keys, door, limiter),
+        routes=routes(engines, settings, probes, store, batches, keys, door, limiter),
         middleware=[
             *cross_origin(settings),
             Middleware(AccessLog, answer_request_id),
             Middleware(Entrance, door),
         ],
-        exception_handlers={
-            ApiError: answer_api_error,
-            EngineError: answer_engine_error,
-            HTTPException: answer_http_error,
-        },
+        exception_handlers=ANSWERING_ERRORS,
     )
     app.router.redirect_slashes = False
     return app
@@ -133,3 +134,10 @@ async def answer_http_error(request: Request, error: Exception) -> Response:
     code = codes.get(error.status_code)
     described = ApiError(error.status_code, message, code=code, headers=error.headers)
     return await answer_api_error(request, described)
+
+
+ANSWERING_ERRORS: Mapping[Any, ExceptionHandler] = {
+    ApiError: answer_api_error,
+    EngineError: answer_engine_error,
+    HTTPException: answer_http_error,
+}

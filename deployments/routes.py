@@ -15,6 +15,8 @@ from starlette.routing import BaseRoute, Route
 from configs.settings import AppSettings
 from deployments.anthropic.catalog import model_info, model_page
 from deployments.anthropic_routes import Messages, MessageTokens
+from deployments.batches.desk import Desk
+from deployments.batches_routes import Batches, Files
 from deployments.chat_page import chat_page_routes
 from deployments.dialects import is_anthropic
 from deployments.door import Door
@@ -40,11 +42,14 @@ def routes(
     settings: AppSettings,
     probes: Probes,
     responses: ResponseStore | None,
+    batches: Desk | None,
     keys: KeyRing,
     door: Door,
     limiter: RateLimiter | None,
 ) -> list[BaseRoute]:
-    """All routes; without ``responses`` none are kept, without a ``limiter`` no key has limits."""
+    """All routes; without ``responses`` none are kept, without ``batches`` none are run, without a
+    ``limiter`` no key has limits.
+    """
     tokens = Tokenization(engines, settings)
     models = Models(engines)
     status = Status(probes, door)
@@ -53,6 +58,7 @@ def routes(
         *generation_routes(guard, engines, settings),
         guard.limited("/v1/embeddings", Embeddings(engines, settings)),
         *response_routes(guard, engines, settings, Kept(responses), tokens),
+        *batch_routes(guard, settings, batches),
         *token_routes(guard, tokens),
         guard.get("/v1/models", models.list),
         guard.get("/v1/models/{id:path}", models.retrieve),
@@ -108,6 +114,22 @@ def response_routes(
         guard.delete("/v1/responses/{id}", about.delete),
         guard.post("/v1/responses/{id}/cancel", about.cancel),
         guard.get("/v1/responses/{id}/input_items", about.input_items),
+    ]
+
+
+def batch_routes(guard: Guard, settings: AppSettings, desk: Desk | None) -> list[Route]:
+    """OpenAI's files and batches."""
+    files, batches = Files(desk, settings), Batches(desk, settings)
+    return [
+        guard.post("/v1/files", files.create),
+        guard.get("/v1/files", files.list),
+        guard.get("/v1/files/{id}", files.retrieve),
+        guard.delete("/v1/files/{id}", files.delete),
+        guard.get("/v1/files/{id}/content", files.content),
+        guard.post("/v1/batches", batches.create),
+        guard.get("/v1/batches", batches.list),
+        guard.get("/v1/batches/{id}", batches.retrieve),
+        guard.post("/v1/batches/{id}/cancel", batches.cancel),
     ]
 
 

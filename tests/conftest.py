@@ -8,7 +8,7 @@ import yaml
 
 from configs.shipped import default_model
 from models.source import resolve
-from tests.serving import ROOT, Server, serving
+from tests.serving import ROOT, Server, serving, with_batches
 
 SLOW_TIMEOUT_S = 600
 
@@ -38,6 +38,13 @@ def minilm() -> str:
 def default_server() -> Iterator[Server]:
     """``serve_config.yaml`` as ``make serve`` runs it: the default model, the whole graph."""
     with serving(ROOT / "serve_config.yaml") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def batches_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The default one with a folder for batches."""
+    with serving(with_batches(tmp_path_factory.mktemp("batches"))) as server:
         yield server
 
 

@@ -14,6 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 from deployments.cluster import free_ports
 from deployments.serve_run import ask_ready
 
@@ -57,7 +59,7 @@ class Server:
 def serving(config: Path, *arguments: str, folder: Path = ROOT) -> Iterator[Server]:
     """Serves ``config`` from ``folder`` while the block runs; fails if it does not start or end."""
     with starting(config, *arguments, folder=folder) as server:
-        _wait_until_ready(server)
+        wait_until_ready(server)
         yield server
         if server.process.poll() is None:
             assert server.stop() == 0, server.log()
@@ -74,6 +76,17 @@ def starting(config: Path, *arguments: str, folder: Path = ROOT) -> Iterator[Ser
     finally:
         _end(server)
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def with_batches(folder: Path, engine: dict[str, int] | None = None, **batches: int) -> Path:
+    """The default configuration with these batches and limits of its engine, in the folder."""
+    config = yaml.safe_load((ROOT / "serve_config.yaml").read_text())
+    arguments = config["applications"][0]["args"]
+    arguments["batches"] = {"folder": str(folder / "batches"), **batches}
+    arguments["models"][0]["engine"] |= engine or {}
+    path = folder / "config.yaml"
+    path.write_text(yaml.safe_dump(config))
+    return path
 
 
 def left_after(server: Server, seconds: float) -> list[int]:
@@ -106,7 +119,8 @@ def _start(scratch: Path, config: Path, arguments: tuple[str, ...], folder: Path
     return Server(port, process, scratch)
 
 
-def _wait_until_ready(server: Server) -> None:
+def wait_until_ready(server: Server) -> None:
+    """Fails if it ends instead, or takes too long."""
     until = time.monotonic() + START_S
     while not server.ask_ready():
         assert server.process.poll() is None, f"it has ended:\n{server.log()}"

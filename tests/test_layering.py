@@ -65,6 +65,7 @@ FORBIDDEN: dict[str, set[str]] = {
     "deployments.openai": {*HEAVY, "ray"},
     "deployments.anthropic": {*HEAVY, "ray"},
     "deployments.responses": {*HEAVY, "ray"},
+    "deployments.batches": {*HEAVY, "ray"},
 }
 
 

@@ -4,6 +4,7 @@
 <!-- test: file NAME -->               is saved, for the blocks below it
 <!-- test: server, prints TEXT -->     runs against the default server
 <!-- test: embeddings, prints TEXT --> the same against the preset with an embedding model
+<!-- test: batches, prints TEXT -->    the same against the default server with a folder for batches
 <!-- test: alone, prints TEXT -->      runs in the folder of the saved files
 """
 
@@ -110,6 +111,12 @@ def test_what_asks_the_default_server(block: Block, default_server: Server, tmp_
 @pytest.mark.parametrize("block", blocks("embeddings"))
 def test_what_asks_for_vectors(block: Block, embeddings_server: Server, tmp_path: Path) -> None:
     check_answer(block, embeddings_server, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", blocks("batches"))
+def test_what_asks_for_batches(block: Block, batches_server: Server, tmp_path: Path) -> None:
+    check_answer(block, batches_server, tmp_path)
 
 
 @pytest.mark.slow

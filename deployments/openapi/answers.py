@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
+from deployments.batches.wire import WINDOW, Endpoint, Status
 from deployments.openapi.schema import (
     ANY_OBJECT,
     COUNT,
@@ -48,6 +51,20 @@ VECTOR: Schema = {"anyOf": [listed({"type": "number"}), STRING]}
 # Where they are asked for.
 OF_PROMPT = {"prompt_logprobs": listed(or_null(ANY_OBJECT)), "prompt_token_ids": listed(COUNT)}
 RESPONSE_STATES = ("completed", "incomplete", "in_progress", "failed")
+
+BATCH_ERROR = fields(code=STRING, message=STRING, line=or_null(COUNT), param=or_null(STRING))
+
+
+def listing(name: str) -> Schema:
+    """A page of them."""
+    return fields(
+        object=constant("list"),
+        data=listed(ref(name)),
+        first_id=or_null(STRING),
+        last_id=or_null(STRING),
+        has_more=FLAG,
+    )
+
 
 ANSWERS: dict[str, Schema] = {
     "Usage": having(prompt_tokens=COUNT, completion_tokens=COUNT, total_tokens=COUNT),
@@ -157,6 +174,46 @@ ANSWERS: dict[str, Schema] = {
         last_id=or_null(STRING),
         has_more=FLAG,
     ),
+    "File": fields(
+        id=STRING,
+        object=constant("file"),
+        bytes=COUNT,
+        created_at=COUNT,
+        expires_at=COUNT,
+        filename=STRING,
+        purpose=one_of("batch", "batch_output"),
+        status=constant("processed"),
+        status_details=NULL,
+    ),
+    "FileList": listing("File"),
+    "DeletedFile": fields(
+        id=STRING, object=constant("file"), deleted={"type": "boolean", "const": True}
+    ),
+    "Batch": fields(
+        id=STRING,
+        object=constant("batch"),
+        endpoint=one_of(*get_args(Endpoint)),
+        model=or_null(STRING),
+        errors=or_null(fields(object=constant("list"), data=listed(BATCH_ERROR))),
+        input_file_id=STRING,
+        completion_window=constant(WINDOW),
+        status=one_of(*get_args(Status)),
+        output_file_id=or_null(STRING),
+        error_file_id=or_null(STRING),
+        created_at=COUNT,
+        expires_at=COUNT,
+        **{f"{status}_at": or_null(COUNT) for status in get_args(Status)[1:]},
+        request_counts=fields(total=COUNT, completed=COUNT, failed=COUNT),
+        usage=fields(
+            input_tokens=COUNT,
+            input_tokens_details=fields(cached_tokens=COUNT),
+            output_tokens=COUNT,
+            output_tokens_details=fields(reasoning_tokens=COUNT),
+            total_tokens=COUNT,
+        ),
+        metadata=or_null(ANY_OBJECT),
+    ),
+    "BatchList": listing("Batch"),
     # Of a stream: its data are JSON, but for OpenAI's [DONE].
     "Event": fields({"event": STRING}, data=STRING),
     "Health": fields(status=constant("ok")),

@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from deployments.anthropic import request as anthropic
+from deployments.batches.bodies import HOUR_S, LONGEST_S, PURPOSE, BatchBody
 from deployments.openai import embeddings, parameters
 from deployments.openai.chat import ChatBody
 from deployments.openai.completions import CompletionsBody
@@ -49,6 +50,16 @@ OF_BOTH: Schema = {
     "stop": or_null(parts.STOP),
     "logit_bias": or_null(parts.BIAS),
 }
+FILE_FORM: Schema = {
+    "type": "object",
+    "properties": {
+        "file": {"type": "string", "format": "binary"},
+        "purpose": {"type": "string", "const": PURPOSE},
+        "expires_after[anchor]": {"type": "string", "const": "created_at"},
+        "expires_after[seconds]": {"type": "integer", "minimum": HOUR_S, "maximum": LONGEST_S},
+    },
+    "required": ["file", "purpose"],
+}
 
 
 def bodies(models: Sequence[str], embedding: Sequence[str]) -> dict[str, Schema]:
@@ -68,6 +79,8 @@ def bodies(models: Sequence[str], embedding: Sequence[str]) -> dict[str, Schema]
         **_anthropic(models),
         "ResponseRequest": _response(models),
         "EmbeddingsRequest": _embeddings(embedding),
+        "BatchRequest": _inlined(BatchBody.model_json_schema()),
+        "FileForm": FILE_FORM,
     }
 
 

@@ -10,11 +10,12 @@ from deployments.openapi.bodies import bodies
 from deployments.openapi.schema import STRING, Schema, ref
 
 JSON, EVENTS, PLAIN = "application/json", "text/event-stream", "text/plain"
+FORM, BYTES = "multipart/form-data", "application/octet-stream"
 # Which statuses tell of what, in either dialect's form.
 REASONS = {
     400: "The request is wrong; the error names the parameter.",
     401: "No key was given, or a wrong one.",
-    404: "There is no such model or response.",
+    404: "There is no such model, response, file or batch, or the server keeps none.",
     408: "The body did not arrive in time.",
     413: "The body is too large.",
     429: "The key has used what its limits allow; `retry-after` tells when to ask again.",
@@ -40,13 +41,16 @@ class Operation:
     error: str = "Error"
     statuses: tuple[int, ...] = OWN
     query: tuple[tuple[str, Schema], ...] = ()
+    media: str = JSON  # of the body
 
 
-PAGES = (
-    ("limit", {"type": "integer", "minimum": 1, "maximum": 100, "default": 20}),
-    ("order", {"type": "string", "enum": ["asc", "desc"], "default": "desc"}),
-    ("after", {"type": "string"}),
-)
+def _limit(most: int, default: int) -> Schema:
+    return {"type": "integer", "minimum": 1, "maximum": most, "default": default}
+
+
+ORDER = ("order", {"type": "string", "enum": ["asc", "desc"], "default": "desc"})
+AFTER = ("after", STRING)
+PAGES = (("limit", _limit(100, 20)), ORDER, AFTER)
 TOKENIZE = ("TokenizePromptRequest", "TokenizeChatRequest")
 ASKED, CLOSED = (400, 401, 404, 500, 503), (401, 500, 504)
 GENERATION = (
@@ -119,6 +123,40 @@ KEPT = (
         query=PAGES,
     ),
 )
+FILES = (
+    Operation(
+        "post",
+        "/v1/files",
+        "Upload the input of a batch",
+        "File",
+        ("FileForm",),
+        media=FORM,
+    ),
+    Operation(
+        "get",
+        "/v1/files",
+        "All files",
+        "FileList",
+        statuses=ASKED,
+        query=(("purpose", STRING), ("limit", _limit(10_000, 10_000)), ORDER, AFTER),
+    ),
+    Operation("get", "/v1/files/{id}", "A file", "File", statuses=ASKED),
+    Operation("delete", "/v1/files/{id}", "Delete a file", "DeletedFile", statuses=ASKED),
+    Operation("get", "/v1/files/{id}/content", "What a file holds", "", statuses=ASKED),
+)
+BATCHES = (
+    Operation("post", "/v1/batches", "Run a batch of requests", "Batch", ("BatchRequest",)),
+    Operation(
+        "get",
+        "/v1/batches",
+        "All batches",
+        "BatchList",
+        statuses=ASKED,
+        query=(("limit", _limit(100, 20)), AFTER),
+    ),
+    Operation("get", "/v1/batches/{id}", "A batch", "Batch", statuses=ASKED),
+    Operation("post", "/v1/batches/{id}/cancel", "Cancel a batch", "Batch", statuses=ASKED),
+)
 OTHERS = (
     Operation(
         "get",
@@ -142,7 +180,7 @@ OTHERS = (
     Operation("get", "/openapi.json", "This document", "Document", statuses=()),
 )
 LIMITED = (*GENERATION, *EMBEDDING)
-OPERATIONS = (*GENERATION, *EMBEDDING, *COUNTING, *KEPT, *OTHERS)
+OPERATIONS = (*GENERATION, *EMBEDDING, *COUNTING, *KEPT, *FILES, *BATCHES, *OTHERS)
 OPEN = ("/health", "/ready", "/openapi.json")
 
 
@@ -170,7 +208,10 @@ def _operation(operation: Operation, keys: bool) -> Schema:
     if operation.body:
         schemas = [ref(name) for name in operation.body]
         schema = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
-        described["requestBody"] = {"required": True, "content": {JSON: {"schema": schema}}}
+        described["requestBody"] = {
+            "required": True,
+            "content": {operation.media: {"schema": schema}},
+        }
     if parameters := _parameters(operation):
         described["parameters"] = parameters
     if keys and operation.path not in OPEN:
@@ -190,6 +231,9 @@ def _answers(operation: Operation, keys: bool) -> Schema:
     answers = {str(code): _error(code, operation.error) for code in statuses}
     if operation.path == "/metrics":
         answers["200"] = {"description": "Metrics", "content": {PLAIN: {"schema": STRING}}}
+    elif operation.path == "/v1/files/{id}/content":
+        held: Schema = {"schema": {"type": "string", "format": "binary"}}
+        answers["200"] = {"description": operation.summary, "content": {BYTES: held}}
     elif operation.answer:
         content = {JSON: {"schema": ref(operation.answer)}}
         if operation.streams:

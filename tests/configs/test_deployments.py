@@ -16,6 +16,13 @@ def test_other_characters_than_serve_takes_are_replaced() -> None:
 
 
 def test_they_are_those_of_the_graph() -> None:
-    for kept in (0, 10):
-        settings = AppSettings.model_validate({"models": MODELS, "responses_kept": kept})
+    limits = {"requests_per_minute": 1}
+    for others in (
+        {"responses_kept": 0},
+        {"batches": {"folder": "batches"}},
+        {"api_keys": ["x"], "rate_limits": limits},
+        {"api_keys": ["x"], "rate_limits": {**limits, "storage": "redis://127.0.0.1"}},
+    ):
+        given = {"models": MODELS, **others}
+        settings = AppSettings.model_validate(given)
         assert sorted(deployment_names(settings)) == sorted(bound(build(settings)))

@@ -56,6 +56,13 @@ def test_one_replica_counts_for_limits_unless_a_storage_does() -> None:
         assert "RateLimits" not in bound(build(elsewhere))
 
 
+def test_one_replica_runs_batches_if_there_is_a_folder_for_them() -> None:
+    given = {"models": [{"name": "a", "factory": "a:b"}], "batches": {"folder": "batches"}}
+    deployments = bound(build(AppSettings.model_validate(given)))
+    assert deployments["Batches"].num_replicas == 1
+    assert "Batches" not in bound(build(settings("a")))
+
+
 def test_an_embedding_model_has_an_embedder() -> None:
     models = [{"name": "a", "factory": "a:b"}, {"name": "b", "factory": "a:b", "task": "embed"}]
     names = {"Ingress", "Responses", "Tokenizer-a", "Model-a", "Tokenizer-b", "Embedder-b"}

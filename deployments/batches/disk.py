@@ -1,0 +1,92 @@
+"""A folder of one server's own: its lock, the space it may take, and records that are whole."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Lock
+from typing import TypeVar
+
+from pydantic import BaseModel
+
+from models.errors import Invalid
+
+RECORD_BYTES = 4096  # what a small file takes of a disk
+LOCK_S = 30.0  # how long a replica that is being replaced may still hold the folder
+PARTS = ("files", "batches", "uploads")
+
+Record = TypeVar("Record", bound=BaseModel)
+
+
+class Space:
+    """Bytes that the folder takes, and may take."""
+
+    def __init__(self, most: int) -> None:
+        self.used = 0
+        self._most = most
+        self._lock = Lock()
+
+    @property
+    def full(self) -> bool:
+        return self.used >= self._most
+
+    def add(self, more: int) -> None:
+        """So many bytes more are taken, from whichever thread; or less."""
+        with self._lock:
+            self.used += more
+
+    def require(self, more: int) -> None:
+        """Raises ``Invalid`` unless there is room for so many bytes."""
+        if self.used + more > self._most:
+            raise Invalid(
+                f"The server keeps no more than {self._most >> 20} MiB of files and batches:"
+                " delete files that are of no use any more."
+            )
+
+
+def open_folder(folder: Path) -> int:
+    """Makes the folder and its parts; the descriptor of its lock, which is held while it is open.
+
+    Raises ``OSError`` if another server uses it, or if nothing can be written there.
+    """
+    for part in PARTS:
+        (folder / part).mkdir(parents=True, exist_ok=True, mode=0o700)
+    lock = os.open(folder / "in-use.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    until = time.monotonic() + LOCK_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                os.close(lock)
+                raise OSError(f"`batches.folder`: another server uses {folder}") from None
+            time.sleep(0.1)
+        else:
+            return lock
+
+
+def save(path: Path, record: BaseModel) -> None:
+    """All of it or nothing: whoever reads the file meanwhile, or after a crash, finds the old."""
+    beside = path.with_suffix(".new")
+    with beside.open("wb") as file:
+        file.write(record.model_dump_json().encode())
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+
+
+def load(folder: Path, kind: type[Record]) -> Iterator[Record]:
+    """All records of a folder, the oldest first."""
+    for beside in folder.glob("*.new"):
+        beside.unlink()
+    paths = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
+    for path in paths:
+        yield kind.model_validate_json(path.read_bytes())
+
+
+def size_of(path: Path) -> int:
+    """Its bytes, 0 if it is not there."""
+    return path.stat().st_size if path.exists() else 0

@@ -1,0 +1,165 @@
+"""A server that ends in the middle of a batch, in whichever way, and another that goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from deployments.batches.disk import Space
+from deployments.batches.output import Output
+from deployments.batches.wire import BatchRecord
+from models.mock import MockEngine
+from tests.deployments.batches.serving import a_line, answered, files_in, ids, jsonl, running
+
+LINES = 40
+
+
+def record_of(folder: Path, id: str) -> BatchRecord:
+    return BatchRecord.model_validate_json((folder / "batches" / f"{id}.json").read_bytes())
+
+
+async def half_done(tmp_path: Path) -> str:
+    """The id of a batch some of whose lines were answered when its server ended."""
+    engine = MockEngine("mock", first_token_s=0.01)
+    async with running(tmp_path, engine, at_once=2) as server:
+        client = server.client()
+        batch = await client.start(jsonl(a_line(str(i)) for i in range(LINES)))
+        await client.until_answered(batch, 5)
+    return batch.id
+
+
+async def gone_on(tmp_path: Path, id: str) -> tuple[int, list[str]]:
+    """How many lines the next server had to ask, and the ids of those of the output."""
+    engine = MockEngine("mock")
+    async with running(tmp_path, engine) as server:
+        client = server.client()
+        batch = await client.until_ended(await client.api.batches.retrieve(id))
+        assert batch.status == "completed"
+        assert answered(batch) == LINES
+        lines = await client.lines(batch.output_file_id)
+        tokens = sum(line["response"]["body"]["usage"]["total_tokens"] for line in lines)
+        assert batch.usage is not None
+        assert batch.usage.total_tokens == tokens
+    return len(engine.requests), ids(lines)
+
+
+EVERY = sorted(map(str, range(LINES)))
+
+
+async def test_the_next_one_asks_for_what_is_missing(tmp_path: Path) -> None:
+    id = await half_done(tmp_path)
+    asked, found = await gone_on(tmp_path, id)
+    assert found == EVERY
+    assert 0 < asked <= LINES - 5
+
+
+@pytest.mark.parametrize("left", [-1, -30, 1])
+async def test_a_line_that_was_half_written_is_asked_again(tmp_path: Path, left: int) -> None:
+    id = await half_done(tmp_path)
+    output = tmp_path / "files" / record_of(tmp_path, id).output_file_id
+    whole = output.read_bytes()
+    *others, last = whole.splitlines(keepends=True)
+    output.write_bytes(b"".join(others) + last[:left])
+    asked, found = await gone_on(tmp_path, id)
+    assert found == EVERY
+    assert asked == LINES - len(others)
+
+
+async def test_what_was_never_written_whole_is_no_line(tmp_path: Path) -> None:
+    path = tmp_path / "output"
+    path.write_bytes(b'{"a": 1}\n\x00\x00\x00\n{"a": 2}\n')
+    space = Space(1000)
+    output = Output(path, space)
+    assert [*output.read()] == [{"a": 1}]
+    output.append({"a": 3})
+    output.close()
+    assert [json.loads(line) for line in path.read_bytes().splitlines()] == [{"a": 1}, {"a": 3}]
+    assert space.used == path.stat().st_size
+
+
+async def test_a_batch_that_was_being_cancelled_ends_so(tmp_path: Path) -> None:
+    id = await half_done(tmp_path)
+    record = record_of(tmp_path, id)
+    record.become("cancelling")
+    (tmp_path / "batches" / f"{id}.json").write_text(record.model_dump_json())
+    engine = MockEngine("mock")
+    async with running(tmp_path, engine) as server:
+        client = server.client()
+        batch = await client.until_ended(await client.api.batches.retrieve(id))
+        assert batch.status == "cancelled"
+        assert not engine.requests
+        lines = [
+            *await client.lines(batch.output_file_id),
+            *await client.lines(batch.error_file_id),
+        ]
+    assert ids(lines) == EVERY
+
+
+async def test_a_batch_whose_time_was_over_meanwhile_keeps_what_was_done(tmp_path: Path) -> None:
+    id = await half_done(tmp_path)
+    record = record_of(tmp_path, id)
+    record.expires_at = record.created_at - 1
+    (tmp_path / "batches" / f"{id}.json").write_text(record.model_dump_json())
+    async with running(tmp_path) as server:
+        client = server.client()
+        batch = await client.until_ended(await client.api.batches.retrieve(id))
+        assert batch.status == "expired"
+        done = await client.lines(batch.output_file_id)
+        undone = await client.lines(batch.error_file_id)
+    assert len(done) >= 5
+    assert ids([*done, *undone]) == EVERY
+
+
+async def test_what_had_ended_is_still_told(tmp_path: Path) -> None:
+    async with running(tmp_path) as server:
+        batch = await server.client().run([a_line("one")])
+    async with running(tmp_path) as server:
+        client = server.client()
+        assert (await client.api.batches.retrieve(batch.id)).to_dict() == batch.to_dict()
+        assert ids(await client.lines(batch.output_file_id)) == ["one"]
+
+
+async def test_remains_of_nothing_are_removed(tmp_path: Path) -> None:
+    async with running(tmp_path):
+        (tmp_path / "uploads" / "file-1").touch()
+        (tmp_path / "files" / "file-2").touch()
+        (tmp_path / "files" / "file-3.new").touch()
+    async with running(tmp_path):
+        assert files_in(tmp_path) == []
+
+
+async def test_a_disk_that_takes_no_more_loses_no_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deployments.batches.runner.DISK_RETRY_S", 0.01)
+    async with running(tmp_path, at_once=3) as server:
+        client = server.client()
+        file = await client.upload(jsonl(a_line(str(i)) for i in range(LINES)))
+        with small_files(6000):
+            batch = await client.api.batches.create(
+                input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h"
+            )
+            await client.until_answered(batch, 5)
+            await asyncio.sleep(0.3)
+            stuck = await client.api.batches.retrieve(batch.id)
+            assert stuck.status == "in_progress"
+            assert answered(stuck) < LINES
+        ended = await client.until_ended(batch)
+        assert ids(await client.lines(ended.output_file_id)) == EVERY
+
+
+@contextmanager
+def small_files(most: int) -> Iterator[None]:
+    """No file of this process can become larger than so many bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
