@@ -75,6 +75,28 @@ def fp8_exponents(weight: Tensor) -> tuple[Parts, Tensor]:
     return parts, numbers.float().view(weight.shape)
 
 
+def fp8_named(weight: Tensor, name: str) -> tuple[Parts, Tensor]:
+    parts, whole = fp8_blocks(weight)
+    return {".weight": parts[".weight"], name: parts[".weight_scale_inv"]}, whole
+
+
+def fp4_halves(weight: Tensor) -> tuple[Parts, Tensor]:
+    """DeepSeek V4's experts: two numbers a byte, with an exponent for each 16 here."""
+    outputs, inputs = weight.shape
+    octets, numbers = fp4_codes(weight.shape)
+    exponents = torch.from_numpy(random_codes((outputs, inputs // GROUP), 3) + 122).to(torch.uint8)
+    numbers = numbers.view(outputs, -1, GROUP) * 2.0 ** (exponents[..., None].float() - 127)
+    parts = {".weight": octets.view(torch.int8), ".scale": exponents.view(torch.float8_e8m0fnu)}
+    return parts, numbers.view(outputs, inputs)
+
+
+def fp4_codes(shape: torch.Size) -> tuple[Tensor, Tensor]:
+    """Bytes with two codes each, the first lower, and the numbers they stand for."""
+    codes = random_codes(shape, 4)
+    numbers = torch.tensor([[FP4[c & 7] * (-1 if c > 7 else 1) for c in row] for row in codes])
+    return torch.from_numpy(codes[:, ::2] | codes[:, 1::2] << 4).to(torch.uint8), numbers
+
+
 def fp8_rows(weight: Tensor) -> tuple[Parts, Tensor]:
     codes, scales = weight.to(torch.float8_e4m3fn), random_scales(len(weight), 1).bfloat16()
     parts = {".weight": codes, ".weight_scale": scales, ".input_scale": torch.tensor([0.5])}
@@ -117,13 +139,11 @@ def packed(
 
 def nvfp4(weight: Tensor) -> tuple[Parts, Tensor]:
     outputs, inputs = weight.shape
-    codes = random_codes(weight.shape, 4)
+    octets, numbers = fp4_codes(weight.shape)
     scales = (random_scales(outputs, inputs // GROUP) * 16).to(torch.float8_e4m3fn)
     whole = torch.tensor([3.0])
-    octets = codes[:, ::2] | codes[:, 1::2] << 4
-    numbers = torch.tensor([[FP4[c & 7] * (-1 if c > 7 else 1) for c in row] for row in codes])
     parts = {
-        ".weight_packed": torch.from_numpy(octets).to(torch.uint8),
+        ".weight_packed": octets,
         ".weight_scale": scales,
         ".weight_global_scale": whole,
         ".input_global_scale": torch.tensor([7.0]),
@@ -207,6 +227,21 @@ def torchao_int8(weight: Tensor) -> tuple[Parts, Tensor]:
     return {"._weight_qdata": codes, "._weight_scale": scales}, codes.float() * scales.float()
 
 
+def torchao_zeros(weight: Tensor) -> tuple[Parts, Tensor]:
+    """By groups, with zeros, and what inputs are multiplied by before."""
+    outputs, inputs = weight.shape
+    codes, points = random_codes(weight.shape, 8) - 128, random_codes((outputs, inputs // GROUP), 4)
+    scales, before = random_scales(*points.shape), random_scales(inputs)
+    parts = {
+        "._weight_qdata": torch.from_numpy(codes).to(torch.int8),
+        "._weight_scale": scales,
+        "._weight_zero_point": torch.from_numpy(points).to(torch.int8),
+        "._weight_act_pre_scale": before,
+    }
+    groups = [column // GROUP for column in range(inputs)]
+    return parts, product(codes, points, scales, groups) * before.float()
+
+
 def mxfp4_experts(weight: Tensor) -> tuple[Parts, Tensor]:
     """gpt-oss's: [experts, inputs, outputs], packed the other way round."""
     experts, inputs, outputs = weight.shape
@@ -239,6 +274,15 @@ def int4(**told: Any) -> dict[str, Any]:
 FORMATS: dict[str, Written] = {
     "fp8 blocks": Written({"quant_method": "fp8", "weight_block_size": [24, 24]}, fp8_blocks),
     "fp8 whole": Written({"quant_method": "fp8", "weight_block_size": None}, fp8_whole),
+    "fp8 scale": Written(
+        {"quant_method": "fp8", "weight_block_size": [24, 24]},
+        lambda weight: fp8_named(weight, ".scale"),
+    ),
+    "fp8 qscale": Written(
+        {"quant_method": "fp8", "weight_block_size": [24, 24]},
+        lambda weight: fp8_named(weight, ".qscale_weight"),
+    ),
+    "fp4 in fp8": Written({"quant_method": "fp8", "weight_block_size": [128, 128]}, fp4_halves),
     "mxfp8": Written({"quant_method": "mxfp8"}, fp8_exponents),
     "fbgemm": Written({"quant_method": "fbgemm_fp8"}, fp8_rows),
     "float-quantized": Written(
@@ -301,6 +345,10 @@ FORMATS: dict[str, Written] = {
     "torchao": Written(
         {"quant_method": "torchao", "quant_type": {"default": {"_type": "Int8WeightOnlyConfig"}}},
         torchao_int8,
+    ),
+    "torchao zeros": Written(
+        {"quant_method": "torchao", "quant_type": {"default": {"_type": "IntxWeightOnlyConfig"}}},
+        torchao_zeros,
     ),
 }
 # As most are, by groups that are no smaller.
