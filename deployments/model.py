@@ -82,6 +82,10 @@ class Model:
         self._served.observe()
         return serve.get_replica_context().replica_id.unique_id, self._metrics.samples()
 
+    async def record_autoscaling_stats(self) -> dict[str, float]:
+        """For ``ByWork``; Serve asks where replicas are scaled automatically."""
+        return self._served.demand()
+
     async def check_health(self) -> None:
         """Raises after a failed step or a stall, so that Serve replaces this replica."""
         self._served.observe()  # Ray forgets gauges that are not set again

@@ -25,12 +25,31 @@ CRASHES = 3  # in a row, after which an engine of somebody else's is taken for b
 Description = dict[str, Any]
 
 
+class Demand:
+    """What is asked of an engine, between one look and the next."""
+
+    def __init__(self, engine: TokenEngine) -> None:
+        self._engine = engine
+        self._looked = time.monotonic()
+        self._ended = 0
+
+    def told(self) -> dict[str, float]:
+        """``load``, of 1 that it can do, and ``waiting_s``: how long what waits would take it."""
+        admission, work = self._engine.admission, self._engine.stepper.work
+        now = time.monotonic()
+        ended, self._ended = admission.ended - self._ended, admission.ended
+        elapsed_s, self._looked = max(now - self._looked, 1e-3), now
+        load = work.take(admission.max_running, ended) / elapsed_s
+        return {"load": load, "waiting_s": admission.waiting * work.usual(admission.running)}
+
+
 class ServedTokens:
     """An engine over steps: token ids in, token ids out."""
 
     def __init__(self, engine: TokenEngine) -> None:
         self._engine = engine
         self._description = engine.stepper.model.describe()
+        self._demand = Demand(engine)
 
     def generate(self, request: TokenRequest) -> AsyncGenerator[Item, None]:
         return self._engine.generate(request)
@@ -44,6 +63,10 @@ class ServedTokens:
 
     def observe(self) -> None:
         self._engine.observe()
+
+    def demand(self) -> dict[str, float]:
+        """Since the last call, for autoscaling."""
+        return self._demand.told()
 
     def describe(self) -> Description:
         return {"speaks": "tokens", "max_context": self._engine.max_context, **self._description}
@@ -111,6 +134,10 @@ class ServedEvents:
 
     def observe(self) -> None:
         self._metrics.state(running=self._live, waiting=0, blocks_used=0, blocks=0)
+
+    def demand(self) -> dict[str, float]:
+        """Such an engine tells of none."""
+        return {}
 
     def describe(self) -> Description:
         return {"speaks": "events", "max_context": self._engine.max_context}

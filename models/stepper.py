@@ -24,6 +24,7 @@ from models.schedule.lookup import Drafting
 from models.schedule.pace import Pace
 from models.schedule.plan import Scheduler
 from models.schedule.sequence import Chunk, Scores, Sequence
+from models.schedule.work import Work
 from models.step.model import StepModel
 
 logger = logging.getLogger("stepserve")
@@ -80,6 +81,11 @@ class Stepper:
     @property
     def pool(self) -> BlockPool:
         return self._scheduler.pool
+
+    @property
+    def work(self) -> Work:
+        """What steps have computed."""
+        return self._scheduler.work
 
     @property
     def prompt_budget(self) -> int:

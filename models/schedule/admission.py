@@ -66,6 +66,7 @@ class Admission:
         self.max_waiting = max_waiting
         self.max_waiting_tokens = max_waiting_tokens
         self.running = 0
+        self.ended = 0  # places that ran and were given back, so far
         self._shares: Shares[Place] = Shares(max_waiting)
         self._finished: deque[float] = deque(maxlen=4096)  # when places became free lately
 
@@ -105,6 +106,7 @@ class Admission:
         place.left = True
         if place.running:
             self.running -= 1
+            self.ended += 1
             self._finished.append(time.monotonic())
             self._shares.settle(place, tokens)
         else:

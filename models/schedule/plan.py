@@ -14,6 +14,7 @@ from models.schedule.lookup import Drafting, Speculation
 from models.schedule.pace import Pace
 from models.schedule.sequence import Chunk, Sequence
 from models.schedule.step_time import load_of
+from models.schedule.work import Work
 
 
 class Scheduler:
@@ -35,6 +36,7 @@ class Scheduler:
         self.pool = pool
         self.step_tokens = step_tokens
         self.pace = pace or Pace()
+        self.work = Work(self.pace.time)
         self._drafting = drafting
         self.live: dict[Sequence, None] = {}
         self._slots = list(range(slots - 1, -1, -1))
@@ -85,7 +87,9 @@ class Scheduler:
 
     def took(self, chunks: abc.Iterable[Chunk], seconds: float) -> None:
         """How long the step over ``chunks`` was: later ones are planned by it."""
-        self.pace.time.observe(load_of(chunks), seconds)
+        load = load_of(chunks)
+        self.pace.time.observe(load, seconds)
+        self.work.did(load)
 
     def verified(self, chunk: Chunk, accepted: int) -> None:
         """So many tokens of the chunk's draft were right, and become the sequence's own."""
