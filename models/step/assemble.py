@@ -109,12 +109,12 @@ def _compared(model: PreTrainedModel, probe: Probe, way: Way, blocks: int) -> st
     """
     forward = way.try_out(blocks)
     objection = probe.disagreement(forward, way.block_size)
-    if not objection or way.name != "sdpa" or not can_be_exact(model):
+    if not objection or not way.has_float32 or not can_be_exact(model):
         return objection
     if probe.disagreement(forward, way.block_size, MOST_ROUNDED):
         return objection
     with in_float32(model):
-        return Probe(model).disagreement(way.try_out(blocks), way.block_size)
+        return Probe(model).disagreement(way.try_in_float32(blocks), way.block_size)
 
 
 def _paged(

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from itertools import chain
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from models.step.host import available_memory
@@ -27,7 +27,7 @@ def can_be_exact(model: PreTrainedModel) -> bool:
 
 
 @contextmanager
-def in_float32(model: PreTrainedModel) -> abc.Iterator[None]:
+def in_float32(model: nn.Module) -> abc.Iterator[None]:
     """Within it, all that the model holds in half precision is float32, with the same values."""
     halves = [(tensor, tensor.dtype) for tensor in _halves(model)]
     try:
@@ -39,6 +39,6 @@ def in_float32(model: PreTrainedModel) -> abc.Iterator[None]:
             tensor.data = tensor.data.to(dtype)
 
 
-def _halves(model: PreTrainedModel) -> abc.Iterator[Tensor]:
+def _halves(model: nn.Module) -> abc.Iterator[Tensor]:
     every: abc.Iterator[Tensor] = chain(model.parameters(), model.buffers())
     return (tensor for tensor in every if tensor.dtype in HALF)

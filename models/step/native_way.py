@@ -11,9 +11,10 @@ from transformers import PreTrainedModel
 
 from models.step.grouped import GroupedLinear
 from models.step.host import available_memory, instructions
-from models.step.native.blueprint import LANES, read_blueprint
+from models.step.native.blueprint import Blueprint, read_blueprint
 from models.step.native.build import NoNative
 from models.step.native.forward import NativeForward
+from models.step.native.library import LANES
 from models.step.native.rows import RowKernels
 from models.step.native.stack import Stack
 from models.step.native.team import Team
@@ -43,6 +44,7 @@ class NativeWay:
         """Raises NoNative if the kernels do not know this model, or cannot be had here."""
         _require_suited(model, block_size, bits)
         self._blueprint = read_blueprint(model, Trace(model))
+        _require_faster(model, self._blueprint)
         self._team = Team(torch.get_num_threads())
         # Such weights are read so fast that keys and values of 32 would be most of a step.
         half = torch.bfloat16 if self._team.multiplies_bfloat16 else torch.float16
@@ -61,6 +63,14 @@ class NativeWay:
         exact = Held.EXACT if self._held == Held.EXACT else Held.IN_PLACE
         self._stack = self._pack(torch.float32, torch.float32, exact)
         self.detail = self._stack.instructions
+        return self.open(blocks)
+
+    @property
+    def has_float32(self) -> bool:
+        return True
+
+    def try_in_float32(self, blocks: int) -> NativeForward:
+        """It computed so from the beginning."""
         return self.open(blocks)
 
     def try_rounded(self, blocks: int) -> NativeForward | None:
@@ -126,14 +136,19 @@ def _require_suited(model: PreTrainedModel, block_size: int, bits: int | None) -
         raise NoNative("they are for CPUs")
     if block_size % LANES:
         raise NoNative(f"blocks of {block_size} tokens are not made of {LANES}")
-    if computed_in(model) == torch.bfloat16 and "amx_bf16" in instructions():
-        raise NoNative("they do not use the processor's matrix units for bfloat16")
     copies = _copies(model, bits)
     if copies > (free := available_memory()):
         raise NoNative(
             f"copies of its weights take up to {copies / 2**30:.1f} GiB while it is loaded, and"
             f" {free / 2**30:.1f} GiB are free"
         )
+
+
+def _require_faster(model: PreTrainedModel, blueprint: Blueprint) -> None:
+    """What torch does about experts takes longer than its matrix units save."""
+    units = computed_in(model) == torch.bfloat16 and "amx_bf16" in instructions()
+    if units and not blueprint.has_experts:
+        raise NoNative("they do not use the processor's matrix units for bfloat16")
 
 
 def _copies(model: PreTrainedModel, bits: int | None) -> int:

@@ -42,6 +42,13 @@ class TorchWay:
         cache.allocate(layers, blocks, self.block_size, self._model.device)
         return self._forward()
 
+    @property
+    def has_float32(self) -> bool:
+        return self.name == "sdpa"
+
+    def try_in_float32(self, blocks: int) -> PagedForward:
+        return self.try_out(blocks)
+
     def close(self) -> None:
         cache.release(self._seen.layers)
 

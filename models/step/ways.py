@@ -39,6 +39,15 @@ class Way(Protocol):
         """In the model's own precision. Raises whatever keeps it from working here."""
         ...
 
+    @property
+    def has_float32(self) -> bool:
+        """Whether it computes with a model of float32 by the same kernels."""
+        ...
+
+    def try_in_float32(self, blocks: int) -> Forward[Any]:
+        """Once tried, of the same weights, which are float32 for a while."""
+        ...
+
     def try_rounded(self, blocks: int) -> Forward[Any] | None:
         """As it will serve, if that is rounded and the model can still be compared with."""
         ...

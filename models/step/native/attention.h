@@ -67,6 +67,7 @@ struct Query {
   const float* values;
   float* out;
   int first, end;
+  float sink;  // a score that takes its part of the weights, and has no value; -inf: none
 };
 
 // With few queries memory is slower than the core: while keys are scored it brings the values that
@@ -93,7 +94,7 @@ inline void score(const Query* queries, const typename T::Stored* const* tiles, 
 }
 
 // Scores to weights, in place, as values are multiplied with; 0 where the query does not see.
-// Returns their sum.
+// Returns what they are parts of.
 template <class T>
 float soften(const Query& query, float cap, float* scores, int start, int stop) {
   const Ints lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
@@ -105,14 +106,14 @@ float soften(const Query& query, float cap, float* scores, int start, int stop) 
     store(scores + at - start, s);
     top = larger(s, top);
   }
-  const float most = largest(top);
+  const float most = std::max(largest(top), query.sink);
   Floats total{};
   for (int at = start; at < stop; at += kLanes) {
     const Floats weight = exponential(load<Floats>(scores + at - start) - most);
     T::settle(scores, at - start, weight);
     total += weight;
   }
-  return sum(total);
+  return sum(total) + std::exp(query.sink - most);
 }
 
 template <class T, int R, int S>

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections import abc
 from dataclasses import dataclass
+from functools import partial
+from math import prod
 from typing import Any
 
 import torch
@@ -15,14 +17,17 @@ from transformers import PreTrainedModel
 
 from models.step.grouped import GroupedLinear
 from models.step.native.build import NoNative
-from models.step.native.layer import LINEARS, LayerParts, LayerReader, Rows
+from models.step.native.experts import Experts, read_experts
+from models.step.native.gated import LIMITS, activation_named, read_gated
+from models.step.native.layer import Half, LayerParts, LayerReader
+from models.step.native.library import LANES
+from models.step.native.linear import LINEARS, Rows
 from models.step.native.norms import Norm, read_norm
 from models.step.native.rotation import require_steady, rotaries
+from models.step.native.routing import Groups
 from models.step.native.trace import Trace, same
 
 ROWS_AT_ONCE = 4096
-LANES = 16  # numbers that the kernels work on at a time
-ACTIVATIONS = {"silu": 0, "swish": 0, "gelu_pytorch_tanh": 1, "gelu_new": 1}
 # Of numbers so large that no comparison may come to them.
 BOUNDS = ("clip", "clamp", "limit")
 
@@ -39,20 +44,29 @@ class Blueprint:
     heads: int
     kv_heads: int
     head_dim: int
-    inner: int
     vocab: int  # rows of the head
-    gelu: int
     embedding_scale: float
     residual_scale: float  # of what each half of a layer adds
     logit_scale: float
     logit_cap: float  # 0: none
 
     @property
+    def has_experts(self) -> bool:
+        return any(isinstance(layer.feed_forward, Experts) for layer in self.layers)
+
+    @property
     def linears(self) -> abc.Iterator[Rows]:
-        """Every matrix of a step."""
+        """All but what experts have in one tensor."""
         for layer in self.layers:
             yield from layer.linears.values()
+            yield from layer.feed_forward.linears
         yield Rows(self.head)
+
+    @property
+    def numbers(self) -> int:
+        """Of all matrices."""
+        experts = sum(layer.feed_forward.stacked for layer in self.layers)
+        return experts + sum(prod(rows.shape) for rows in self.linears)
 
     @property
     def numbers_per_token(self) -> int:
@@ -71,11 +85,9 @@ def read_blueprint(model: PreTrainedModel, trace: Trace) -> Blueprint:
     norm = read_norm(_norm_between(model, trace, layers[-1], head), trace)
     if not isinstance(embedding, nn.Embedding) or not isinstance(head, LINEARS):
         raise NoNative(f"{type(model).__name__} is no stack that they know")
-    reader = LayerReader(trace, rotaries(model, trace))
+    reader = LayerReader(trace, rotaries(model, trace), partial(_half, config, head.in_features))
     parts = [reader.read(*both) for both in zip(layers, trace.attended, strict=True)]
-    activation = _number(config, "hidden_act", "hidden_activation")
-    if activation not in ACTIVATIONS:
-        raise NoNative(f"its activation is {activation}")
+    _require_limits_known(config, parts)
     shape = trace.attended[0].query.shape, trace.attended[0].value.shape
     cap = getattr(config, "final_logit_softcapping", None) or 0.0
     scores = trace.returned(head)
@@ -88,9 +100,7 @@ def read_blueprint(model: PreTrainedModel, trace: Trace) -> Blueprint:
         heads=shape[0][1],
         kv_heads=shape[1][1],
         head_dim=shape[0][3],
-        inner=parts[0].linears["down"].shape[1],
         vocab=head.out_features,
-        gelu=ACTIVATIONS[activation],
         embedding_scale=_ratio(trace.given(layers[0]), embedding.weight[trace.ids]),
         residual_scale=getattr(config, "residual_multiplier", 1.0),
         logit_scale=1.0 if cap else _ratio(trace.logits, scores),
@@ -98,6 +108,14 @@ def read_blueprint(model: PreTrainedModel, trace: Trace) -> Blueprint:
     )
     _require_fitting(blueprint)
     return blueprint
+
+
+def _half(config: Any, hidden: int, part: nn.Module) -> Half:
+    activation = activation_named(_number(config, "hidden_act", "hidden_activation"))
+    if isinstance(getattr(part, "experts", None), nn.Module):
+        groups = (getattr(config, name, None) or 1 for name in ("n_group", "topk_group"))
+        return read_experts(part, activation, Groups(*groups), hidden)
+    return read_gated(part, activation, hidden)
 
 
 def _layers(model: nn.Module, trace: Trace) -> list[nn.Module]:
@@ -131,7 +149,15 @@ def _number(config: Any, *names: str) -> Any:
 def _require_steady(config: Any) -> None:
     require_steady(getattr(config, "rope_parameters", None) or {})
     for name, value in config.to_dict().items():
-        if isinstance(value, int | float) and value and any(bound in name for bound in BOUNDS):
+        bound = name not in LIMITS and any(part in name for part in BOUNDS)
+        if bound and isinstance(value, int | float) and value:
+            raise NoNative(f"they know no {name}")
+
+
+def _require_limits_known(config: Any, layers: abc.Sequence[LayerParts]) -> None:
+    limits = {a.limit for layer in layers for a in layer.feed_forward.activations}
+    for name in LIMITS:
+        if (told := getattr(config, name, None)) and limits != {told}:
             raise NoNative(f"they know no {name}")
 
 
@@ -147,19 +173,14 @@ def _ratio(numbers: Tensor | None, others: Tensor | None) -> float:
 
 def _require_fitting(stack: Blueprint) -> None:
     """The kernels read as much memory as these numbers say."""
-    if stack.head_dim % LANES or stack.inner % LANES:
-        raise NoNative(
-            f"heads of {stack.head_dim} and layers of {stack.inner} numbers are not made of {LANES}"
-        )
+    if stack.head_dim % LANES:
+        raise NoNative(f"heads of {stack.head_dim} numbers are not made of {LANES}")
     attended, kept = stack.heads * stack.head_dim, stack.kv_heads * stack.head_dim
     shapes = {
         "q": (attended, stack.hidden),
         "k": (kept, stack.hidden),
         "v": (kept, stack.hidden),
         "o": (stack.hidden, attended),
-        "gate": (stack.inner, stack.hidden),
-        "up": (stack.inner, stack.hidden),
-        "down": (stack.hidden, stack.inner),
     }
     fits = stack.heads % stack.kv_heads == 0
     norms = [("", stack.norm), *(named for layer in stack.layers for named in layer.norms.items())]

@@ -44,6 +44,22 @@ struct Buffer {
     }
   }
 
+  // A row of a buffer as wide, as it is there to be multiplied.
+  void copy(Format arithmetic, int i, const Buffer& from, int row) {
+    const auto take = [&](auto& to, const auto& these, size_t size) {
+      std::copy_n(these.begin() + row * size, size, to.begin() + i * size);
+    };
+    if (arithmetic == Format::kInt8) {
+      take(bytes, from.bytes, static_cast<size_t>(groups()) * kGroup);
+      take(scales, from.scales, groups());
+      take(offsets, from.offsets, groups());
+      take(sums, from.sums, 2 * groups());
+    } else {
+      take(values, from.values, stride);
+      if (arithmetic == Format::kBFloat16) take(halves, from.halves, stride);
+    }
+  }
+
   // Within team.run.
   void round_all(Team& team, Format arithmetic, int rows) {
     if (arithmetic != Format::kFloat32)

@@ -122,7 +122,8 @@ void Stack::attend_to(const Layer& layer, const Step& step, const Part& part, co
     const int to = (work.query + i) / shared, head = work.head * shared + (work.query + i) % shared;
     const int row = part.rows[to], end = span.start + row - span.flat + 1;
     const int first = layer.window ? std::max(0, end - layer.window) : 0;
-    queries[i] = {qkv_.row(row) + head * dim, mixed_.row(to) + head * dim, first, end};
+    const float sink = layer.sinks.empty() ? -INFINITY : layer.sinks[head];
+    queries[i] = {qkv_.row(row) + head * dim, mixed_.row(to) + head * dim, first, end, sink};
   }
   const Pages<T> pages = pages_of<T>(layer, step, span);
   attend(pages, work.head, queries, work.count, layer.cap, scores_[Team::member()].data());
@@ -165,7 +166,8 @@ void Stack::run_layer(Layer& layer, const Step& step, const Part& part) {
   matmul(team_, layer.o, mixed_.rows(shape_.arithmetic), rows, add(held[0]));
   if (held[0] && !layer.parallel) add_held(layer.behind);
   team_.share(rows, [&](int i) { normalise(layer.inner_norm, i, x_.row(part.rows[i])); });
-  layer.gated.run(team_, shape_.arithmetic, normed_, rows, add(held[1]));
+  if (layer.experts) layer.experts->run(team_, shape_.arithmetic, normed_, rows, add(held[1]));
+  else layer.gated.run(team_, shape_.arithmetic, normed_, rows, add(held[1]));
   if (held[1] || layer.parallel) add_held(layer.inner_behind);
 }
 
@@ -175,6 +177,8 @@ void Stack::forward(const Step& step) {
   for (Buffer* buffer : {&x_, &normed_, &qkv_, &mixed_, &held_})
     buffer->reserve(shape_.arithmetic, rows);
   for (auto& [width, inner] : inners_) inner.reserve(shape_.arithmetic, rows);
+  for (Layer& layer : layers_)
+    if (layer.experts) layer.experts->reserve(shape_.arithmetic, rows);
   plan(step);
   const auto logits = [&](int row, int panel, Floats low, Floats high) {
     float* to = step.logits + static_cast<size_t>(row) * shape_.vocab + panel * kPanel;

@@ -2,13 +2,17 @@
 
 #include "joined.h"
 
-Gated::Gated(Team& team, const GatedWeights& w, int hidden, Held held, Buffer& inner)
-    : gelu_(w.gelu), inner_(&inner) {
-  Joined gate_up(hidden), down(w.inner);
-  for (int first = 0; first < w.inner; first += kLanes) {  // a panel holds both of an output
-    gate_up.add(w.gate, first, kLanes);
-    gate_up.add(w.up, first, kLanes);
+void add_gate_up(Joined& rows, const GatedWeights& w, int first) {
+  for (int i = first; i < first + w.inner; i += kLanes) {
+    rows.add(w.gate, i, kLanes);
+    rows.add(w.up, i, kLanes);
   }
+}
+
+Gated::Gated(Team& team, const GatedWeights& w, int hidden, Held held, Buffer& inner)
+    : activation_(w.activation), inner_(&inner) {
+  Joined gate_up(hidden), down(w.inner);
+  add_gate_up(gate_up, w, 0);
   down.add(w.down, 0, hidden);
   gate_up_ = gate_up.packed(team, held);
   down_ = down.packed(team, held);

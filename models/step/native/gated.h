@@ -6,12 +6,31 @@
 
 extern "C" {
 
+// gelu(gate) * up, by tanh; or gate * sigmoid(slope * gate) * (up + shift), of numbers that are cut
+// off at the limit.
+struct Activation {
+  int32_t gelu;
+  float slope, limit, shift;
+
+  Floats operator()(Floats gate, Floats up) const {
+    if (gelu) return gelu_tanh(gate) * up;
+    gate = gate > limit ? floats(limit) : gate;
+    up = up > limit ? floats(limit) : up < -limit ? floats(-limit) : up;
+    return gate / (1.0f + exponential(-(slope * gate))) * (up + shift);
+  }
+};
+
 struct GatedWeights {
   Weight gate, up, down;
   int32_t inner;
-  int32_t gelu;  // of the gate: 0 is silu, 1 is gelu by tanh
+  Activation activation;
 };
 }
+
+class Joined;
+
+// Rows of gate and up from the `first`, so that a panel holds both of an output.
+void add_gate_up(Joined& rows, const GatedWeights& weights, int first);
 
 class Gated {
  public:
@@ -26,7 +45,7 @@ class Gated {
   void run(Team& team, Format arithmetic, const Buffer& x, int rows, const Write& write) {
     matmul(team, gate_up_, x.rows(arithmetic), rows,
            [this](int row, int panel, Floats gate, Floats up) {
-             store(inner_->row(row) + panel * kLanes, (gelu_ ? gelu_tanh(gate) : silu(gate)) * up);
+             store(inner_->row(row) + panel * kLanes, activation_(gate, up));
            });
     inner_->round_all(team, arithmetic, rows);
     matmul(team, down_, inner_->rows(arithmetic), rows, write);
@@ -34,6 +53,6 @@ class Gated {
 
  private:
   Matrix gate_up_, down_;
-  bool gelu_ = false;
+  Activation activation_{};
   Buffer* inner_ = nullptr;
 };

@@ -7,18 +7,21 @@ gate and up being of inner_norm(x), or, where ``parallel``, of what x was before
 from __future__ import annotations
 
 from collections import abc
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from models.step.attention import Options
-from models.step.grouped import GroupedLinear, GroupedWeight
 from models.step.native.build import NoNative
+from models.step.native.experts import Experts
+from models.step.native.gated import Gated
+from models.step.native.linear import Rows, rows_of
 from models.step.native.norms import Norm, read_norm
 from models.step.native.rotation import Rotary, Turn, halves_of_pairs, told, turn_between
 from models.step.native.trace import Attended, Trace, same
 
+Half = Gated | Experts
 # The matrices that the outputs of each linear layer are of, one after the other.
 ATTENTION = {
     "q_proj": ("q",),
@@ -27,13 +30,6 @@ ATTENTION = {
     "qkv_proj": ("q", "k", "v"),
     "o_proj": ("o",),
 }
-FEED_FORWARD = {
-    "gate_proj": ("gate",),
-    "up_proj": ("up",),
-    "gate_up_proj": ("gate", "up"),
-    "down_proj": ("down",),
-}
-LINEARS = (nn.Linear, GroupedLinear)
 HEAD_NORMS = {
     "q_norm": "q_norm",
     "k_norm": "k_norm",
@@ -43,38 +39,11 @@ HEAD_NORMS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
-    """Some outputs of a linear layer, in an order of their own."""
-
-    linear: nn.Linear | GroupedLinear
-    picked: slice | Tensor = field(default_factory=lambda: slice(None))
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Outputs, inputs."""
-        return len(torch.arange(self.linear.out_features)[self.picked]), self.linear.in_features
-
-    @property
-    def weight(self) -> Tensor | GroupedWeight:
-        """[outputs, inputs]"""
-        if isinstance(self.linear, GroupedLinear):
-            return self.linear.grouped[self.picked]
-        return self.linear.weight.detach()[self.picked]
-
-    @property
-    def bias(self) -> Tensor | None:
-        bias: Tensor | None = self.linear.bias
-        return None if bias is None else bias.detach()[self.picked]
-
-    def reordered(self, order: Tensor) -> Rows:
-        return Rows(self.linear, torch.arange(self.linear.out_features)[self.picked][order])
-
-
-@dataclass(frozen=True, slots=True)
 class LayerParts:
     """One layer's modules, and how it attends."""
 
-    linears: abc.Mapping[str, Rows]
+    linears: abc.Mapping[str, Rows]  # of its attention
+    feed_forward: Half
     norms: abc.Mapping[str, Norm]
     options: Options
     rotary: Rotary | None  # None: positions mean nothing to it
@@ -85,22 +54,25 @@ class LayerParts:
 class LayerReader:
     """Reads the layers of one model."""
 
-    def __init__(self, trace: Trace, known: abc.Sequence[Rotary]) -> None:
+    def __init__(
+        self, trace: Trace, known: abc.Sequence[Rotary], read_half: abc.Callable[[nn.Module], Half]
+    ) -> None:
+        """``read_half`` reads the feed-forward half."""
         self._trace = trace
         self._known = known
+        self._read_half = read_half
 
     def read(self, layer: nn.Module, attended: Attended) -> LayerParts:
         """Raises NoNative."""
         if attended.options.scale is None:
             raise NoNative("it does not say how it scales its scores")
-        if attended.options.sinks is not None:
-            raise NoNative("its attention has sinks")
         attention, feed_forward = _halves(layer, attended.module)
-        linears = {**_rows(attention, ATTENTION, attended), **_rows(feed_forward, FEED_FORWARD)}
+        linears = rows_of(attention, ATTENTION, attended.value.shape[1] * attended.value.shape[3])
         head_norms = {HEAD_NORMS[n]: m for n, m in attention.named_children() if n in HEAD_NORMS}
         around = self._norms(layer, attention, feed_forward)
-        _require_all_known(layer, linears, {**around, **head_norms})
-        norms = {n: read_norm(m, self._trace) for n, m in (around | head_norms).items()}
+        modules = {**around, **head_norms}
+        _require_all_known(layer, feed_forward, linears, modules, attended.options.sinks)
+        norms = {name: read_norm(module, self._trace) for name, module in modules.items()}
         turn = self._turn(attended, linears["q"], head_norms.get("q_norm"))
         parallel = self._parallel(layer, feed_forward, around)
         if turn is not None and turn.pairs:
@@ -111,6 +83,7 @@ class LayerReader:
             raise NoNative("its halves are side by side, with norms behind")
         return LayerParts(
             linears,
+            self._read_half(feed_forward),
             norms,
             attended.options,
             None if turn is None else turn.rotary,
@@ -179,32 +152,17 @@ def _halves(layer: nn.Module, attention: nn.Module) -> tuple[nn.Module, nn.Modul
     return attention, others[0]
 
 
-def _rows(
-    part: nn.Module, names: abc.Mapping[str, tuple[str, ...]], attended: Attended | None = None
-) -> dict[str, Rows]:
-    found: dict[str, Rows] = {}
-    for name, linear in part.named_children():
-        if name not in names or not isinstance(linear, LINEARS):
-            continue
-        kinds = names[name]
-        sizes = [linear.out_features // len(kinds)] * len(kinds)
-        if attended is not None and len(kinds) > 1:
-            kept = attended.value.shape[1] * attended.value.shape[3]
-            sizes = [linear.out_features - 2 * kept, kept, kept]
-        ends = torch.tensor(sizes).cumsum(0).tolist()
-        for kind, size, end in zip(kinds, sizes, ends, strict=True):
-            found[kind] = Rows(linear, slice(end - size, end) if len(kinds) > 1 else slice(None))
-    return found
-
-
 def _require_all_known(
-    layer: nn.Module, linears: abc.Mapping[str, Rows], norms: abc.Mapping[str, nn.Module]
+    layer: nn.Module,
+    feed_forward: nn.Module,
+    linears: abc.Mapping[str, Rows],
+    norms: abc.Mapping[str, nn.Module],
+    sinks: Tensor | None,
 ) -> None:
-    kinds = {
-        kind for names in (ATTENTION, FEED_FORWARD) for kinds in names.values() for kind in kinds
-    }
-    parts = [*(rows.linear for rows in linears.values()), *norms.values()]
+    kinds = {kind for kinds in ATTENTION.values() for kind in kinds}
+    parts = [feed_forward, *(rows.linear for rows in linears.values()), *norms.values()]
     known = {id(parameter) for part in parts for parameter in part.parameters()}
+    known.add(id(sinks))
     if kinds != set(linears) or any(id(p) not in known for p in layer.parameters()):
         raise NoNative(f"{type(layer).__name__} has other parts than they know")
 

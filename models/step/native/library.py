@@ -7,6 +7,8 @@ from ctypes import POINTER, Structure, c_bool, c_char_p, c_float, c_int, c_int32
 from pathlib import Path
 from typing import Any
 
+LANES = 16  # numbers that the kernels work on at a time
+
 
 class Shape(Structure):
     _fields_ = [
@@ -55,7 +57,7 @@ class LayerWeights(Structure):
     _fields_ = [
         *((name, Weight) for name in ("q", "k", "v", "o")),
         *((name, NormWeights) for name in NORMS),
-        *((name, c_void_p) for name in TABLES),
+        *((name, c_void_p) for name in ("sinks", *TABLES)),
         ("rotary_dim", c_int32),
         ("norms_last", c_int32),
         ("parallel", c_int32),
@@ -68,11 +70,44 @@ class LayerWeights(Structure):
 GATED = ("gate", "up", "down")
 
 
+class Activation(Structure):
+    _fields_ = [
+        ("gelu", c_int32),
+        ("slope", c_float),
+        ("limit", c_float),
+        ("shift", c_float),
+    ]
+
+
 class GatedWeights(Structure):
     _fields_ = [
         *((name, Weight) for name in GATED),
         ("inner", c_int32),
-        ("gelu", c_int32),
+        ("activation", Activation),
+    ]
+
+
+class RoutingRule(Structure):
+    _fields_ = [
+        ("experts", c_int32),
+        ("chosen", c_int32),
+        ("sigmoid", c_int32),
+        ("normalised", c_int32),
+        ("groups", c_int32),
+        ("allowed", c_int32),
+        ("scale", c_float),
+    ]
+
+
+class ExpertsWeights(Structure):
+    _fields_ = [
+        ("rule", RoutingRule),
+        ("router", Weight),
+        ("preference", c_void_p),
+        ("each", GatedWeights),
+        ("step", c_int32),
+        ("shared", GatedWeights),
+        ("shared_share", Weight),
     ]
 
 
@@ -100,6 +135,7 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     ),
     "stack_set_layer": (c_int, (c_void_p, c_int32, POINTER(LayerWeights))),
     "stack_set_gated": (c_int, (c_void_p, c_int32, POINTER(GatedWeights))),
+    "stack_set_experts": (c_int, (c_void_p, c_int32, POINTER(ExpertsWeights))),
     "stack_set_head": (c_int, (c_void_p, POINTER(NormWeights), POINTER(Weight))),
     "stack_round_to": (c_int, (c_void_p, c_int32, c_int32)),
     "stack_allocate": (c_int, (c_void_p, c_int32)),

@@ -7,15 +7,19 @@
 
 #include "products.h"
 
+template <class Write>
+void panel_of(const Matrix& w, int panel, const Rows& x, int row, int count, const Write& write) {
+  Floats out[kBlock][2];
+  products(w, panel, x, row, count, out);
+  for (int m = 0; m < count; ++m) write(row + m, panel, out[m][0], out[m][1]);
+}
+
 // Within team.run: `write(row, panel, low, high)` gets the 32 outputs of each panel and row.
 template <class Write>
 void matmul(Team& team, const Matrix& w, const Rows& x, int rows, const Write& write) {
   const int panels = w.panels(), blocks = (rows + kBlock - 1) / kBlock;
   team.share(panels * blocks, [&](int item) {
-    const int panel = item % panels, row = item / panels * kBlock;
-    const int count = std::min(kBlock, rows - row);
-    Floats out[kBlock][2];
-    products(w, panel, x, row, count, out);
-    for (int m = 0; m < count; ++m) write(row + m, panel, out[m][0], out[m][1]);
+    const int row = item / panels * kBlock;
+    panel_of(w, item % panels, x, row, std::min(kBlock, rows - row), write);
   });
 }

@@ -22,6 +22,7 @@ void Stack::set_layer(int index, const LayerWeights& w) {
   layer.inner_behind = Norm(w.inner_behind);
   layer.q_norm = Norm(w.q_norm);
   layer.k_norm = Norm(w.k_norm);
+  if (w.sinks) layer.sinks.assign(w.sinks, w.sinks + shape_.heads);
   layer.cosines = w.cosines;
   layer.sines = w.sines;
   layer.rotary_dim = w.rotary_dim;
@@ -40,10 +41,19 @@ void Stack::set_layer(int index, const LayerWeights& w) {
   layer.o = o.packed(team_, shape_.held);
 }
 
-void Stack::set_gated(int index, const GatedWeights& w) {
+Buffer& Stack::inner_of(const GatedWeights& w) {
   Buffer& inner = inners_[w.inner];
   inner.width = w.inner;
-  layers_[index].gated = Gated(team_, w, shape_.hidden, shape_.held, inner);
+  return inner;
+}
+
+void Stack::set_gated(int index, const GatedWeights& w) {
+  layers_[index].gated = Gated(team_, w, shape_.hidden, shape_.held, inner_of(w));
+}
+
+void Stack::set_experts(int index, const ExpertsWeights& w) {
+  layers_[index].experts = std::make_unique<Experts>(team_, w, shape_.hidden, shape_.held, desk_,
+                                                     inner_of(w.each), inner_of(w.shared));
 }
 
 void Stack::set_head(const NormWeights& norm, const Weight& weight) {
@@ -72,8 +82,10 @@ void Stack::allocate(int blocks) {
 
 size_t Stack::weight_bytes() const {
   size_t bytes = head_.bytes();
-  for (const Layer& layer : layers_)
-    bytes += layer.qkv.bytes() + layer.o.bytes() + layer.gated.bytes();
+  for (const Layer& layer : layers_) {
+    bytes += layer.qkv.bytes() + layer.o.bytes();
+    bytes += layer.experts ? layer.experts->bytes() : layer.gated.bytes();
+  }
   return bytes;
 }
 
@@ -87,6 +99,9 @@ int stack_set_layer(Stack* stack, int index, const LayerWeights* weights) {
 }
 int stack_set_gated(Stack* stack, int index, const GatedWeights* weights) {
   return guarded([&] { stack->set_gated(index, *weights); });
+}
+int stack_set_experts(Stack* stack, int index, const ExpertsWeights* weights) {
+  return guarded([&] { stack->set_experts(index, *weights); });
 }
 int stack_set_head(Stack* stack, const NormWeights* norm, const Weight* weight) {
   return guarded([&] { stack->set_head(*norm, *weight); });

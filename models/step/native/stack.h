@@ -10,7 +10,7 @@
 
 #include "attention.h"
 #include "buffer.h"
-#include "gated.h"
+#include "experts.h"
 #include "norm.h"
 #include "prefault.h"
 
@@ -34,6 +34,7 @@ struct Shape {
 struct LayerWeights {
   Weight q, k, v, o;
   NormWeights norm, behind, inner_norm, inner_behind, q_norm, k_norm;
+  const float* sinks;            // [heads], or null: what a row's scores are softened with
   const float *cosines, *sines;  // [positions, rotary_dim / 2]
   int32_t rotary_dim;            // the first so many numbers of a head are rotated
   int32_t norms_last;            // 1: queries and keys are normed once they are rotated
@@ -60,8 +61,10 @@ struct Step {
 
 struct Layer {
   Matrix qkv, o;
-  Gated gated;
+  Gated gated;  // unless there are experts
+  std::unique_ptr<Experts> experts;
   Norm norm, behind, inner_norm, inner_behind, q_norm, k_norm;
+  std::vector<float> sinks;
   const float *cosines, *sines;
   int rotary_dim;
   bool norms_last, parallel;
@@ -76,6 +79,7 @@ class Stack {
   Stack(Team& team, const Shape& shape, const void* embedding);
   void set_layer(int index, const LayerWeights& weights);
   void set_gated(int index, const GatedWeights& weights);
+  void set_experts(int index, const ExpertsWeights& weights);
   void set_head(const NormWeights& norm, const Weight& weight);
   // Without a pool. The weights stay as they are, so those of 8 bit need it before and after.
   void round_to(Format arithmetic, KvFormat kv_format);
@@ -94,6 +98,7 @@ class Stack {
     std::vector<Work> works;
   };
 
+  Buffer& inner_of(const GatedWeights& weights);
   void embed(int row, int32_t id);
   void divide(Part& part);
   void plan(const Step& step);
@@ -118,6 +123,7 @@ class Stack {
   Buffer x_, normed_, qkv_, mixed_;
   Buffer held_;  // rows of what a half of a layer adds, until all of it is known
   std::map<int, Buffer> inners_;  // by width
+  ExpertsDesk desk_;
   std::vector<int> span_of_;  // by flat token
   Part all_, kept_;           // after the last layer's keys only the kept rows matter
   std::vector<std::vector<float>> scores_;  // by member of the team

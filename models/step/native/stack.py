@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import c_void_p
-from math import prod
 
 import torch
 from torch import Tensor
@@ -14,8 +13,11 @@ from models.step.native.blueprint import (
     Blueprint,
     embeddings,
 )
-from models.step.native.layer import LayerParts, Rows
-from models.step.native.library import GATED, TABLES, GatedWeights, LayerWeights, Shape, Step
+from models.step.native.gated import Gated
+from models.step.native.halves import experts_weights, gated_weights
+from models.step.native.layer import Half, LayerParts
+from models.step.native.library import TABLES, LayerWeights, Shape, Step
+from models.step.native.linear import Rows
 from models.step.native.team import Team
 from models.step.native.weights import Held, Weights
 
@@ -55,7 +57,7 @@ class Stack:
         self._arithmetic = arithmetic
         self._held = held
         self._kept = Weights()
-        self._matrices = sum(prod(rows.shape) for rows in blueprint.linears)
+        self._numbers = blueprint.numbers
         self._coded = any(isinstance(rows.linear, GroupedLinear) for rows in blueprint.linears)
         self._embedding = embeddings(blueprint.embedding)
         rotaries = {layer.rotary for layer in blueprint.layers if layer.rotary is not None}
@@ -109,7 +111,7 @@ class Stack:
             return ROUNDED[self._held]
         if self._coded:
             return "with codes of 4 bits as they were stored"
-        if self.weight_bytes >= 4 * self._matrices:
+        if self.weight_bytes >= 4 * self._numbers:
             return "in float32"
         whole = self._arithmetic == torch.float32
         return "in bfloat16, multiplied as float32" if whole else "in bfloat16"
@@ -167,14 +169,13 @@ class Stack:
         return self._logits[:rows]
 
     def _set_layer(self, index: int, layer: LayerParts, blueprint: Blueprint) -> None:
-        held = self._weights()
-        linears = {name: held.linear(linear) for name, linear in layer.linears.items()}
-        gated = {name: linears.pop(name) for name in GATED}
+        held, sinks = self._weights(), layer.options.sinks
         tables = () if layer.rotary is None else self._tables[layer.rotary]
         weights = LayerWeights(
-            **linears,
+            **{name: held.linear(linear) for name, linear in layer.linears.items()},
             **{name: norm.weights for name, norm in layer.norms.items()},
             **{name: table.data_ptr() for name, table in zip(TABLES, tables, strict=False)},
+            sinks=None if sinks is None else held.pointer(sinks.detach().float()),
             rotary_dim=2 * tables[0].shape[1] if tables else 0,
             norms_last=layer.norms_last,
             parallel=layer.parallel,
@@ -183,8 +184,16 @@ class Stack:
             cap=layer.options.softcap or 0,
         )
         self.team.call(self._library.stack_set_layer, self._handle, index, ctypes.byref(weights))
-        made = GatedWeights(**gated, inner=blueprint.inner, gelu=blueprint.gelu)
-        self.team.call(self._library.stack_set_gated, self._handle, index, ctypes.byref(made))
+        self._set_half(index, layer.feed_forward)
+
+    def _set_half(self, index: int, half: Half) -> None:
+        held, library = self._weights(), self._library
+        if isinstance(half, Gated):
+            gated = ctypes.byref(gated_weights(half, held))
+            self.team.call(library.stack_set_gated, self._handle, index, gated)
+        else:
+            experts = ctypes.byref(experts_weights(half, held))
+            self.team.call(library.stack_set_experts, self._handle, index, experts)
 
     def _set_head(self, blueprint: Blueprint) -> None:
         held = self._weights()

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from models.step.grouped import GroupedWeight
 from models.step.native.build import NoNative
-from models.step.native.layer import Rows
 from models.step.native.library import Weight
+from models.step.native.linear import Rows
 
 KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 CODES = 3
@@ -50,6 +50,12 @@ class Weights:
             )
         numbers = given if given.dtype in KINDS else given.float()
         return Weight(numbers=self.pointer(numbers), bias=bias, kind=KINDS[numbers.dtype])
+
+    def given(self, numbers: Tensor, bias: Tensor | None = None) -> Weight:
+        """Rows as they lie, of as many numbers as the last size says; ``bias`` is float32."""
+        self._tensors += [numbers] if bias is None else [numbers, bias]
+        pointer = None if bias is None else bias.data_ptr()
+        return Weight(numbers=numbers.data_ptr(), bias=pointer, kind=KINDS[numbers.dtype])
 
     def pointer(self, tensor: Tensor) -> int:
         self._tensors.append(tensor.contiguous())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import abc
 from typing import Any
 
 import torch
@@ -15,12 +16,36 @@ from models.step.native.forward import NativeForward
 from models.step.native.stack import ROUNDED, Stack
 from models.step.native.team import Team
 from models.step.native.trace import Trace
+from models.step.native.weights import Held
 from models.step.probe import ProbeSpan
 from tests.models.step.tiny import VOCAB
 
 BLOCK = 16
 EXACT = {"kv_dtype": torch.float32, "arithmetic": torch.float32}
 FITTING: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 80, "head_dim": 16}
+
+
+def in_bfloat16(model: PreTrainedModel) -> PreTrainedModel:
+    """The same model with weights that bfloat16 holds, computing in float32."""
+    for parameter in model.parameters():
+        parameter.data = parameter.data.bfloat16().float()
+    return model
+
+
+def as_they_are(model: PreTrainedModel) -> PreTrainedModel:
+    """Of float32, which no smaller format holds."""
+    return model
+
+
+Weights = abc.Callable[[PreTrainedModel], PreTrainedModel]
+MULTIPLIED: list[tuple[Weights, dict[str, Any]]] = [
+    (as_they_are, {}),
+    (as_they_are, {"held": Held.IN_PLACE}),
+    (as_they_are, {"held": Held.INT8}),
+    (as_they_are, {"held": Held.INT4}),
+    (in_bfloat16, {}),
+    (in_bfloat16, {"arithmetic": torch.bfloat16}),
+]
 
 
 def stack_of(model: PreTrainedModel, **changes: Any) -> Stack:

@@ -8,8 +8,12 @@ from transformers import PreTrainedModel
 
 from models.request import SamplingParams
 from models.step import native_way
+from models.step.assemble import _compared
+from models.step.attention import PAGED
 from models.step.model import StepModel
 from models.step.native.team import Team
+from models.step.native_way import NativeWay
+from models.step.probe import Probe, blocks_needed
 from models.step.weights import parameters_of
 from models.step.widen import widen
 from tests.models.step.driving import Driver, sequence
@@ -31,14 +35,22 @@ def native(model: PreTrainedModel, **wishes: Any) -> StepModel:
     return step_model
 
 
-@pytest.mark.parametrize("model_type", ["llama", "qwen3", "gemma3_text"])
+def experts(model_type: str = "qwen3_moe", **changes: Any) -> PreTrainedModel:
+    few = {"num_experts_per_tok": 2, "num_experts": 8, "moe_intermediate_size": 48}
+    if model_type == "gpt_oss":
+        few = {"num_experts_per_tok": 2, "num_local_experts": 8, "sliding_window": 5}
+    return tiny(model_type, **{**FITTING, **few, **changes})
+
+
+@pytest.mark.parametrize("model_type", ["llama", "qwen3", "gemma3_text", "qwen3_moe", "gpt_oss"])
 def test_random_chunks_equal_full_recomputation(model_type: str) -> None:
     asked = prompts(6)
-    expected = [greedy(tiny(model_type, **FITTING), p, NEW) for p in asked]
-    driver = Driver(native(tiny(model_type, **FITTING)), preempt=0.2)
+    expected = [greedy(experts(model_type), p, NEW) for p in asked]
+    driver = Driver(native(experts(model_type)), preempt=0.2)
     assert driver.run([sequence(p) for p in asked], NEW) == expected
 
 
+@pytest.mark.parametrize("model_type", ["llama", "qwen3_moe"])
 @pytest.mark.parametrize(
     ("dtype", "wishes"),
     [
@@ -50,10 +62,10 @@ def test_random_chunks_equal_full_recomputation(model_type: str) -> None:
     ],
 )
 def test_seeded_texts_are_the_same_alone_and_among_neighbours(
-    dtype: torch.dtype, wishes: dict[str, Any]
+    model_type: str, dtype: torch.dtype, wishes: dict[str, Any]
 ) -> None:
     asked, wish = prompts(5), SamplingParams(temperature=0.9, top_p=0.9)
-    model = tiny("llama", **FITTING, dtype=dtype, initializer_range=0.1)
+    model = experts(model_type, dtype=dtype, initializer_range=0.1)
     step_model = native(model, **wishes)
     together = Driver(step_model, preempt=0.2).run([sequence(p, wish, seed=9) for p in asked], NEW)
     for prompt, answer in zip(asked, together, strict=True):
@@ -81,6 +93,9 @@ def test_the_models_own_memory_is_given_back() -> None:
     model = tiny("llama", **FITTING)
     native(model)
     assert sum(parameter.numel() for parameter in model.parameters()) == 0
+    routed = experts("gpt_oss")
+    native(routed)
+    assert sum(parameter.numel() for parameter in routed.parameters()) == 0
 
 
 def test_torch_serves_what_is_wished_so_or_not_known() -> None:
@@ -121,6 +136,21 @@ def test_matrix_units_for_bfloat16_are_left_to_torch(monkeypatch: pytest.MonkeyP
     assert kernels.startswith("paged, sdpa (native: ")
     assert "matrix units" in kernels
     native(tiny("llama", **FITTING))
+    native(experts(dtype=torch.bfloat16))
+
+
+def test_where_rounding_sends_tokens_to_other_experts_float32_decides() -> None:
+    blocks = blocks_needed(16)
+    model = experts(dtype=torch.bfloat16, num_hidden_layers=6, num_experts_per_tok=1)
+    model.set_attn_implementation(PAGED)
+    way = NativeWay(model, block_size=16, positions=64, kv_dtype=None, bits=None)
+    assert Probe(model).disagreement(way.try_out(blocks), 16)
+    assert _compared(model, Probe(model), way, blocks) == ""
+    forward = way.try_out(blocks)
+    for layer in model.model.layers:
+        layer.mlp.experts.act_fn = torch.nn.Tanh()
+    assert Probe(model).disagreement(forward, 16)
+    assert "differ" in _compared(model, Probe(model), way, blocks)
 
 
 def test_positions_that_count_in_a_way_of_their_own_are_left_to_the_model() -> None:

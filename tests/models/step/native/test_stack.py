@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import platform
-from collections import abc
 from typing import Any
 
 import pytest
@@ -16,7 +15,10 @@ from models.step.probe import Probe, ProbeSpan
 from tests.models.step.native.stacking import (
     BLOCK,
     FITTING,
+    MULTIPLIED,
+    Weights,
     forward_of,
+    in_bfloat16,
     logits_of,
     prompt,
     stack_of,
@@ -98,29 +100,6 @@ KNOWN: dict[str, tuple[str, dict[str, Any]]] = {
     "tied": ("llama", {"tie_word_embeddings": True}),
     "any vocabulary": ("llama", {"vocab_size": 33}),
 }
-
-
-def in_bfloat16(model: PreTrainedModel) -> PreTrainedModel:
-    """The same model with weights that bfloat16 holds, computing in float32."""
-    for parameter in model.parameters():
-        parameter.data = parameter.data.bfloat16().float()
-    return model
-
-
-def as_they_are(model: PreTrainedModel) -> PreTrainedModel:
-    """Of float32, which no smaller format holds."""
-    return model
-
-
-Weights = abc.Callable[[PreTrainedModel], PreTrainedModel]
-MULTIPLIED: list[tuple[Weights, dict[str, Any]]] = [
-    (as_they_are, {}),
-    (as_they_are, {"held": Held.IN_PLACE}),
-    (as_they_are, {"held": Held.INT8}),
-    (as_they_are, {"held": Held.INT4}),
-    (in_bfloat16, {}),
-    (in_bfloat16, {"arithmetic": torch.bfloat16}),
-]
 
 
 @pytest.mark.parametrize("held", [Held.EXACT, Held.IN_PLACE])
