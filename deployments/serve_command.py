@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import signal
 import socket
 import sys
@@ -21,6 +22,7 @@ import yaml
 from configs.deployments import deployment_names
 from configs.overrides import ServeConfig, with_address, with_model, with_task
 from configs.settings import AppSettings, ModelSettings
+from deployments.batches.disk import open_folder
 from deployments.keys import read_keys
 from deployments.own_folder import own_folder
 from deployments.serve_run import ModelStates, ServeRun, reachable
@@ -76,7 +78,7 @@ def effective_config(arguments: argparse.Namespace) -> ServeConfig:
 
 
 def require_files(config: ServeConfig) -> None:
-    """Raises ``OSError`` or ``ValueError`` about a file that the settings name and is not there."""
+    """Raises ``OSError`` or ``ValueError`` about a file or folder that cannot be used."""
     settings = _settings(config)
     for model in settings.models:
         if model.chat_template:
@@ -84,6 +86,9 @@ def require_files(config: ServeConfig) -> None:
     if settings.api_keys_file:
         _readable("api_keys_file", settings.api_keys_file)
         read_keys(Path(settings.api_keys_file))
+    if settings.batches:
+        _, lock = open_folder(settings.batches.folder, patience_s=0)
+        os.close(lock)
 
 
 def _readable(setting: str, name: str) -> None:

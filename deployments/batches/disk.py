@@ -47,15 +47,17 @@ class Space:
             )
 
 
-def open_folder(folder: Path) -> int:
-    """Makes the folder and its parts; the descriptor of its lock, which is held while it is open.
+def open_folder(name: str, patience_s: float = LOCK_S) -> tuple[Path, int]:
+    """Makes the folder of this name and its parts.
 
-    Raises ``OSError`` if another server uses it, or if nothing can be written there.
+    Its path, and the descriptor of its lock, which is held while it is open. Raises ``OSError`` if
+    another server uses it for so long, or if nothing can be written there.
     """
+    folder = Path(name).expanduser()
     for part in PARTS:
         (folder / part).mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = os.open(folder / "in-use.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    until = time.monotonic() + LOCK_S
+    until = time.monotonic() + patience_s
     while True:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -65,7 +67,7 @@ def open_folder(folder: Path) -> int:
                 raise OSError(f"`batches.folder`: another server uses {folder}") from None
             time.sleep(0.1)
         else:
-            return lock
+            return folder, lock
 
 
 def save(path: Path, record: BaseModel) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import os
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
 
 from configs.settings import AppSettings
 from deployments.batches.desk import Counts
@@ -45,8 +44,7 @@ class LocalDesk:
     ) -> None:
         assert settings.batches is not None
         own = settings.batches
-        folder = Path(own.folder).expanduser()
-        self._lock = open_folder(folder)
+        folder, self._lock = open_folder(own.folder)
         self._window_s = window_s
         space = Space(int(own.max_folder_mib * MIB))
         kept_s = int(own.kept_days * DAY_S)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,11 @@ import openai
 import pytest
 from starlette.types import Message
 
-from deployments.batches.disk import open_folder
+from deployments.serve_command import effective_config, require_files
 from models.mock import MockEngine
 from tests.deployments.batches.serving import a_line, files_in, jsonl, running
 from tests.deployments.serving import client, scope_of
+from tests.serving import with_batches
 
 MIB = 2**20
 
@@ -212,14 +214,14 @@ async def test_a_batch_waits_while_the_folder_is_full(
         assert ended.request_counts.completed == 12
 
 
-async def test_a_folder_is_of_one_server_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("deployments.batches.disk.LOCK_S", 0.1)
-    async with running(tmp_path):
+async def test_a_folder_is_of_one_server_alone(tmp_path: Path) -> None:
+    config = effective_config(Namespace(config=with_batches(tmp_path), model="", host="", port=0))
+    require_files(config)
+    async with running(tmp_path / "batches"):
         with pytest.raises(OSError, match="another server uses"):
-            open_folder(tmp_path)
-    async with running(tmp_path):
+            require_files(config)
+    require_files(config)
+    async with running(tmp_path / "batches"):
         pass
 
 
