@@ -135,6 +135,11 @@ void Stack::run_layer(Layer& layer, const Step& step, const Part& part) {
     store(qkv_.row(row) + panel * kPanel, low);
     store(qkv_.row(row) + panel * kPanel + kLanes, high);
   };
+  const auto into_v = [&](int row, int panel, Floats low, Floats high) {
+    float* to = qkv_.row(row) + layer.qkv.n + panel * kPanel;
+    store(to, low);
+    if (panel * kPanel + kLanes < layer.v.n) store(to + kLanes, high);
+  };
   const bool held[] = {layer.parallel || !layer.behind.none(), !layer.inner_behind.none()};
   const auto add = [&](bool held) {
     return [&, held](int row, int panel, Floats low, Floats high) {
@@ -155,6 +160,7 @@ void Stack::run_layer(Layer& layer, const Step& step, const Part& part) {
 
   team_.share(step.tokens, [&](int row) { normalise(layer.norm, row, x_.row(row)); });
   matmul(team_, layer.qkv, normed_.rows(shape_.arithmetic), step.tokens, into_qkv);
+  matmul(team_, layer.v, normed_.rows(shape_.arithmetic), step.tokens, into_v);
   in_format([&](auto format) {
     using T = decltype(format);
     team_.share(step.tokens, [&](int row) { place<T>(layer, step, row); });

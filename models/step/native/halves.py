@@ -14,9 +14,7 @@ from models.step.native.weights import Weights
 def gated_weights(gated: Gated, held: Weights) -> GatedWeights:
     """Good while ``held`` is."""
     return GatedWeights(
-        gate=held.linear(gated.gate),
-        up=held.linear(gated.up),
-        down=held.linear(gated.down),
+        **held.linears({"gate": gated.gate, "up": gated.up, "down": gated.down}),
         inner=gated.inner,
         activation=_activation(gated.activation),
     )

@@ -32,12 +32,15 @@ void Stack::set_layer(int index, const LayerWeights& w) {
   layer.scale = w.scale;
   layer.cap = w.cap;
 
-  Joined qkv(hidden), o(q);
+  Joined qkv(hidden), v(hidden), o(q);
+  const bool alike = (w.q.kind == Numbers::kCodes) == (w.v.kind == Numbers::kCodes);
+  const bool apart = shape_.held == Held::kInt4 || !alike;
   qkv.add(w.q, 0, q);
   qkv.add(w.k, 0, kv);
-  qkv.add(w.v, 0, kv);
+  (apart ? v : qkv).add(w.v, 0, kv);
   o.add(w.o, 0, hidden);
   layer.qkv = qkv.packed(team_, shape_.held);
+  if (apart) layer.v = v.packed(team_, shape_.held == Held::kInt4 ? Held::kInt8 : shape_.held);
   layer.o = o.packed(team_, shape_.held);
 }
 
@@ -83,7 +86,7 @@ void Stack::allocate(int blocks) {
 size_t Stack::weight_bytes() const {
   size_t bytes = head_.bytes();
   for (const Layer& layer : layers_) {
-    bytes += layer.qkv.bytes() + layer.o.bytes();
+    bytes += layer.qkv.bytes() + layer.v.bytes() + layer.o.bytes();
     bytes += layer.experts ? layer.experts->bytes() : layer.gated.bytes();
   }
   return bytes;

@@ -61,6 +61,7 @@ struct Step {
 
 struct Layer {
   Matrix qkv, o;
+  Matrix v;     // where it is not with them: to round it to 4 bit would cost the most
   Gated gated;  // unless there are experts
   std::unique_ptr<Experts> experts;
   Norm norm, behind, inner_norm, inner_behind, q_norm, k_norm;

@@ -23,15 +23,16 @@ from models.step.native.weights import Held, Weights
 
 KV_FORMATS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 ARITHMETICS = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
-ROUNDED = {Held.INT8: "in int8", Held.INT4: "in int4, the output layer in int8"}
+ROUNDED = {Held.INT8: "in int8", Held.INT4: "in int4, values and the output layer in int8"}
 
 
 class Stack:
     """Holds copies of all weights but those in place: the model's own may go once it is made.
 
     Matrices are ``held`` as they are or rounded: to int8 with a scale for each 64 inputs of an
-    output; to int4 with a scale and a zero for each 32, the head to int8. What they are multiplied
-    with is rounded to ``arithmetic``; sums and all else are in float32. For one thread at a time.
+    output; to int4 with a scale and a zero for each 32, but values and the head to int8. What they
+    are multiplied with is rounded to ``arithmetic``; sums and all else are in float32. For one
+    thread at a time.
     """
 
     def __init__(
@@ -172,7 +173,7 @@ class Stack:
         held, sinks = self._weights(), layer.options.sinks
         tables = () if layer.rotary is None else self._tables[layer.rotary]
         weights = LayerWeights(
-            **{name: held.linear(linear) for name, linear in layer.linears.items()},
+            **held.linears(layer.linears),
             **{name: norm.weights for name, norm in layer.norms.items()},
             **{name: table.data_ptr() for name, table in zip(TABLES, tables, strict=False)},
             sinks=None if sinks is None else held.pointer(sinks.detach().float()),

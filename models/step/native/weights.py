@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import abc
 from enum import IntEnum
 
 import torch
@@ -14,6 +15,7 @@ from models.step.native.linear import Rows
 
 KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 CODES = 3
+TOGETHER = (("q", "k"), ("gate", "up"))  # in one matrix
 CODE_GROUP = 32  # inputs; others' groups are several of them
 SCALE_BITS = 0x1FFF  # that a scale may not have, as float32
 ZERO_UNIT, MOST_ZERO = 256, 31
@@ -33,6 +35,14 @@ class Weights:
 
     def __init__(self) -> None:
         self._tensors: list[Tensor] = []
+
+    def linears(self, rows: abc.Mapping[str, Rows]) -> dict[str, Weight]:
+        """Of half a layer. Raises NoNative as ``linear`` does, and if only one of two has codes."""
+        made = {name: self.linear(own) for name, own in rows.items()}
+        for one, other in TOGETHER:
+            if one in made and (made[one].kind == CODES) != (made[other].kind == CODES):
+                raise NoNative(f"only one of its {one} and {other} has codes of 4 bits")
+        return made
 
     def linear(self, rows: Rows) -> Weight:
         """Raises NoNative for codes that the kernels cannot hold as they are."""

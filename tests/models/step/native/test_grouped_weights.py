@@ -81,12 +81,12 @@ def test_what_is_rounded_is_nearer_than_by_ranges_alone() -> None:
     model = tiny("llama", **WIDE, initializer_range=0.1)
     exact = logits_of(forward_of(model), CHUNK)
     ours = logits_of(forward_of(model, held=Held.INT4), CHUNK)
-    ranges = logits_of(forward_of(in_codes(model, 32, but=("lm_head",))), CHUNK)
+    ranges = logits_of(forward_of(in_codes(model, 32, but=("v_proj", "lm_head"))), CHUNK)
     assert (ours - exact).norm() < (ranges - exact).norm() < 0.4 * exact.norm()
 
 
 def test_weights_that_four_bits_hold_are_rounded_to_what_they_are() -> None:
-    model = in_codes(tiny("llama", **WIDE), 32, but=("lm_head",))
+    model = in_codes(tiny("llama", **WIDE), 32, but=("v_proj", "lm_head"))
     codes = logits_of(forward_of(model, held=Held.INT8), CHUNK)
     for name, module in [*model.named_modules()]:
         if isinstance(module, GroupedLinear):
@@ -117,6 +117,11 @@ def test_codes_that_cannot_stay_what_they_are_are_left_to_the_model(
         stack_of(model)
     kernels = served(model, block_size=16, kv_cache_gib=0.01).describe()["kernels"]
     assert kernels.startswith("paged, sdpa (native (blocks of 16): NoNative: ")
+
+
+def test_codes_of_one_of_two_that_become_a_matrix_are_left_to_the_model() -> None:
+    with pytest.raises(NoNative, match="only one of its gate and up"):
+        stack_of(in_codes(tiny("llama", **WIDE), 32, but=("up_proj",)))
 
 
 def test_a_served_models_codes_are_given_back() -> None:

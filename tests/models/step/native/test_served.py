@@ -78,7 +78,7 @@ def test_what_it_does_is_told() -> None:
     assert facts["weights"].endswith("in int8")
     assert f"tokens in {'bfloat16' if multiplies else 'float16'}" in facts["kv_cache"]
     facts = native(tiny("llama", **FITTING, initializer_range=0.1), dtype="int4").describe()
-    assert facts["weights"].endswith("in int4, the output layer in int8")
+    assert facts["weights"].endswith("in int4, values and the output layer in int8")
     facts = native(tiny("llama", **FITTING)).describe()
     assert facts["weights"].endswith("in float32")
     assert "tokens in float32" in facts["kv_cache"]
