@@ -201,6 +201,8 @@ def _shapes(layer: LayerParts) -> dict[str, tuple[int, int]]:
 def embeddings(embedding: nn.Embedding) -> Tensor:
     """[tokens, hidden] of its weights; bfloat16 if that loses nothing."""
     weight = embedding.weight.detach()
+    if weight.dtype == torch.bfloat16:
+        return weight.clone()
     small = torch.empty(weight.shape, dtype=torch.bfloat16)
     for part in torch.split(torch.arange(len(weight)), ROWS_AT_ONCE):
         small[part] = weight[part].bfloat16()
