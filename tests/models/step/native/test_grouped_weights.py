@@ -106,7 +106,7 @@ def test_weights_that_four_bits_hold_are_rounded_to_what_they_are() -> None:
         (32, {"scales": 1 / 3}, "more than half precision"),
     ],
 )
-def test_codes_that_cannot_stay_what_they_are_are_left_to_the_model(
+def test_codes_that_cannot_stay_what_they_are_become_whole_weights(
     group: int, changed: dict[str, float], reason: str
 ) -> None:
     model = in_codes(tiny("llama", **WIDE), group)
@@ -116,10 +116,10 @@ def test_codes_that_cannot_stay_what_they_are_are_left_to_the_model(
     with pytest.raises(NoNative, match=reason):
         stack_of(model)
     kernels = served(model, block_size=16, kv_cache_gib=0.01).describe()["kernels"]
-    assert kernels.startswith("paged, sdpa (native (blocks of 16): NoNative: ")
+    assert kernels.startswith("paged, native (native (blocks of 16): NoNative: ")
 
 
-def test_codes_of_one_of_two_that_become_a_matrix_are_left_to_the_model() -> None:
+def test_codes_of_one_of_two_that_become_a_matrix_are_not_known() -> None:
     with pytest.raises(NoNative, match="only one of its gate and up"):
         stack_of(in_codes(tiny("llama", **WIDE), 32, but=("up_proj",)))
 
