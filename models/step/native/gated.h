@@ -1,4 +1,4 @@
-// A gated feed-forward: down(act(gate(x)) * up(x)).
+// A feed-forward: down(act(gate(x)) * up(x)), or without gates down(act(x of one matrix)).
 #pragma once
 
 #include "buffer.h"
@@ -6,14 +6,18 @@
 
 extern "C" {
 
-// gelu(gate) * up, by tanh; or gate * sigmoid(slope * gate) * (up + shift), of numbers that are cut
-// off at the limit.
+enum class Curve : int32_t { kSigmoid, kGeluTanh, kGelu, kReluSquared };
+
+// curve(gate) * up; for the sigmoid gate * sigmoid(slope * gate) * (up + shift), of numbers that are
+// cut off at the limit.
 struct Activation {
-  int32_t gelu;
+  Curve curve;
   float slope, limit, shift;
 
   Floats operator()(Floats gate, Floats up) const {
-    if (gelu) return gelu_tanh(gate) * up;
+    if (curve == Curve::kGeluTanh) return gelu_tanh(gate) * up;
+    if (curve == Curve::kGelu) return gelu(gate) * up;
+    if (curve == Curve::kReluSquared) return larger(gate, Floats{}) * larger(gate, Floats{}) * up;
     gate = gate > limit ? floats(limit) : gate;
     up = up > limit ? floats(limit) : up < -limit ? floats(-limit) : up;
     return gate / (1.0f + exponential(-(slope * gate))) * (up + shift);
@@ -21,7 +25,7 @@ struct Activation {
 };
 
 struct GatedWeights {
-  Weight gate, up, down;
+  Weight gate, up, down;  // up may have no numbers: nothing gates
   int32_t inner;
   Activation activation;
 };
@@ -44,8 +48,10 @@ class Gated {
   template <class Write>
   void run(Team& team, Format arithmetic, const Buffer& x, int rows, const Write& write) {
     matmul(team, gate_up_, x.rows(arithmetic), rows,
-           [this](int row, int panel, Floats gate, Floats up) {
-             store(inner_->row(row) + panel * kLanes, activation_(gate, up));
+           [this](int row, int panel, Floats low, Floats high) {
+             float* to = inner_->row(row) + panel * (gates_ ? kLanes : kPanel);
+             store(to, activation_(low, gates_ ? high : floats(1)));
+             if (!gates_) store(to + kLanes, activation_(high, floats(1)));
            });
     inner_->round_all(team, arithmetic, rows);
     matmul(team, down_, inner_->rows(arithmetic), rows, write);
@@ -54,5 +60,6 @@ class Gated {
  private:
   Matrix gate_up_, down_;
   Activation activation_{};
+  bool gates_ = true;
   Buffer* inner_ = nullptr;
 };

@@ -1,8 +1,9 @@
-"""A gated feed-forward, and what it does between its matrices, read off its modules."""
+"""A feed-forward, gated or not, and what it does between its matrices, read off its modules."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 from itertools import product
 from typing import Any
 
@@ -19,37 +20,63 @@ LAYERS = {
     "up_proj": ("up",),
     "gate_up_proj": ("gate", "up"),
     "down_proj": ("down",),
+    "input_linear": ("gate", "up"),
+    "output_linear": ("down",),
+    "fc1": ("gate",),
+    "fc2": ("down",),
+    "c_fc": ("gate",),
+    "c_proj": ("down",),
+    "dense_h_to_4h": ("gate",),
+    "dense_4h_to_h": ("down",),
 }
-GELUS = ("gelu_pytorch_tanh", "gelu_new")
-SILUS = ("silu", "swish")
+
+
+class Curve(IntEnum):
+    SIGMOID = 0
+    GELU_TANH = 1
+    GELU = 2
+    RELU_SQUARED = 3
+
+
+CURVES = {
+    "silu": Curve.SIGMOID,
+    "swish": Curve.SIGMOID,
+    "gelu_pytorch_tanh": Curve.GELU_TANH,
+    "gelu_new": Curve.GELU_TANH,
+    "gelu": Curve.GELU,
+    "relu2": Curve.RELU_SQUARED,
+}
 LIMITS = ("limit", "swiglu_limit")
 
 
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """gelu(gate) * up, by tanh; or gate * sigmoid(slope * gate) * (up + shift).
+    """curve(gate) * up; for the sigmoid gate * sigmoid(slope * gate) * (up + shift).
 
     The latter of numbers that are cut off at ``limit``.
     """
 
-    gelu: bool = False
+    curve: Curve = Curve.SIGMOID
     slope: float = 1.0
     limit: float = torch.inf
     shift: float = 0.0
 
     def __call__(self, gate: Tensor, up: Tensor) -> Tensor:
-        if self.gelu:
-            return nn.functional.gelu(gate, approximate="tanh") * up
+        if self.curve == Curve.RELU_SQUARED:
+            return gate.relu().square() * up
+        if self.curve != Curve.SIGMOID:
+            by = "tanh" if self.curve == Curve.GELU_TANH else "none"
+            return nn.functional.gelu(gate, approximate=by) * up
         gate, up = gate.clamp(max=self.limit), up.clamp(-self.limit, self.limit)
         return gate * (self.slope * gate).sigmoid() * (up + self.shift)
 
 
 @dataclass(frozen=True, slots=True)
 class Gated:
-    """down(activation(gate(x), up(x)))."""
+    """down(activation(gate(x), up(x))), up(x) being 1 where nothing gates."""
 
     gate: Rows
-    up: Rows
+    up: Rows | None
     down: Rows
     activation: Activation
 
@@ -63,7 +90,7 @@ class Gated:
 
     @property
     def linears(self) -> tuple[Rows, ...]:
-        return self.gate, self.up, self.down
+        return (self.gate, self.down) if self.up is None else (self.gate, self.up, self.down)
 
     @property
     def stacked(self) -> int:
@@ -75,11 +102,13 @@ def read_gated(part: nn.Module, activation: Activation, hidden: int) -> Gated:
     """Raises NoNative."""
     rows = rows_of(part, LAYERS)
     known = {id(p) for row in rows.values() for p in row.linear.parameters()}
-    if rows.keys() != {"gate", "up", "down"} or {id(p) for p in part.parameters()} - known:
+    down, gate, up = (rows.get(name) for name in ("down", "gate", "up"))
+    gate, up = (up, None) if gate is None else (gate, up)
+    if down is None or gate is None or {id(p) for p in part.parameters()} - known:
         raise NoNative(f"{type(part).__name__} has other parts than they know")
-    gated = Gated(**rows, activation=activation)
+    gated = Gated(gate, up, down, activation)
     wide, narrow = (gated.inner, hidden), (hidden, gated.inner)
-    if (gated.gate.shape, gated.up.shape, gated.down.shape) != (wide, wide, narrow):
+    if {gate.shape, (up or gate).shape} != {wide} or down.shape != narrow:
         raise NoNative("its layers have other shapes than they know")
     if gated.inner % LANES:
         raise NoNative(f"layers of {gated.inner} numbers are not made of {LANES}")
@@ -88,9 +117,9 @@ def read_gated(part: nn.Module, activation: Activation, hidden: int) -> Gated:
 
 def activation_named(name: str) -> Activation:
     """Raises NoNative."""
-    if name not in (*GELUS, *SILUS):
+    if name not in CURVES:
         raise NoNative(f"its activation is {name}")
-    return Activation(gelu=name in GELUS)
+    return Activation(CURVES[name])
 
 
 @torch.inference_mode()
@@ -102,8 +131,8 @@ def activation_of(experts: Any) -> Activation:
     given = experts._apply_gate(both.view(1, -1))[0]
     slopes = {1.0, float(getattr(experts, "alpha", 1.0))}
     limits = [torch.inf, *(getattr(experts, name) for name in LIMITS if hasattr(experts, name))]
-    known = (Activation(False, *parts) for parts in product(slopes, limits, (0.0, 1.0)))
-    for activation in (*known, Activation(gelu=True)):
+    known = (Activation(Curve.SIGMOID, *parts) for parts in product(slopes, limits, (0.0, 1.0)))
+    for activation in (*known, *map(Activation, Curve)):
         if torch.allclose(activation(gate, up), given, rtol=1e-4, atol=1e-5):
             return activation
     raise NoNative(f"{type(experts).__name__} have an activation that they do not know")

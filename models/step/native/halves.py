@@ -13,8 +13,9 @@ from models.step.native.weights import Weights
 
 def gated_weights(gated: Gated, held: Weights) -> GatedWeights:
     """Good while ``held`` is."""
+    rows = {"gate": gated.gate, "down": gated.down} | ({} if gated.up is None else {"up": gated.up})
     return GatedWeights(
-        **held.linears({"gate": gated.gate, "up": gated.up, "down": gated.down}),
+        **held.linears(rows),
         inner=gated.inner,
         activation=_activation(gated.activation),
     )

@@ -28,7 +28,9 @@ ATTENTION = {
     "k_proj": ("k",),
     "v_proj": ("v",),
     "qkv_proj": ("q", "k", "v"),
+    "query_key_value": ("q", "k", "v"),
     "o_proj": ("o",),
+    "dense": ("o",),
 }
 HEAD_NORMS = {
     "q_norm": "q_norm",
@@ -67,7 +69,7 @@ class LayerReader:
         if attended.options.scale is None:
             raise NoNative("it does not say how it scales its scores")
         attention, feed_forward = _halves(layer, attended.module)
-        linears = rows_of(attention, ATTENTION, attended.value.shape[1] * attended.value.shape[3])
+        linears = _attention_rows(attention, attended)
         head_norms = {HEAD_NORMS[n]: m for n, m in attention.named_children() if n in HEAD_NORMS}
         around = self._norms(layer, attention, feed_forward)
         modules = {**around, **head_norms}
@@ -165,6 +167,17 @@ def _require_all_known(
     known.add(id(sinks))
     if kinds != set(linears) or any(id(p) not in known for p in layer.parameters()):
         raise NoNative(f"{type(layer).__name__} has other parts than they know")
+
+
+def _attention_rows(attention: nn.Module, attended: Attended) -> dict[str, Rows]:
+    """One linear layer may have all three, one after the other, or for each head."""
+    heads, dim = attended.value.shape[1], attended.value.shape[3]
+    rows = rows_of(attention, ATTENTION, heads * dim)
+    if "v" in rows and attended.value.stride(1) == 3 * dim:
+        fused = rows["v"].linear
+        places = torch.arange(fused.out_features).view(-1, 3, dim)
+        rows |= {name: Rows(fused, places[:, at].flatten()) for at, name in enumerate("qkv")}
+    return rows
 
 
 def _by_head(rows: Rows, order: Tensor) -> Rows:

@@ -72,7 +72,7 @@ GATED = ("gate", "up", "down")
 
 class Activation(Structure):
     _fields_ = [
-        ("gelu", c_int32),
+        ("curve", c_int32),
         ("slope", c_float),
         ("limit", c_float),
         ("shift", c_float),

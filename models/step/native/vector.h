@@ -134,6 +134,16 @@ inline Floats gelu_tanh(Floats x) {
   return x / (1.0f + exponential(-inner));
 }
 
+// By the error function, to 2e-7 of x: Abramowitz and Stegun, 7.1.26.
+inline Floats gelu(Floats x) {
+  const Floats z = 0.70710678f * absolute(x);
+  const Floats t = 1.0f / (1.0f + 0.3275911f * z);
+  Floats p = floats(1.061405429f);
+  for (float term : {-1.453152027f, 1.421413741f, -0.284496736f, 0.254829592f}) p = p * t + term;
+  const Floats rest = 0.5f * p * t * exponential(-z * z);  // of what is beyond |x|
+  return x * (x < 0.0f ? rest : 1.0f - rest);
+}
+
 // cap * tanh(x / cap); a cap of 0 is none.
 inline Floats capped(Floats x, float cap) {
   return cap ? cap - 2 * cap / (1.0f + exponential(x * (2 / cap))) : x;

@@ -40,7 +40,8 @@ class Weights:
         """Of half a layer. Raises NoNative as ``linear`` does, and if only one of two has codes."""
         made = {name: self.linear(own) for name, own in rows.items()}
         for one, other in TOGETHER:
-            if one in made and (made[one].kind == CODES) != (made[other].kind == CODES):
+            both = one in made and other in made
+            if both and (made[one].kind == CODES) != (made[other].kind == CODES):
                 raise NoNative(f"only one of its {one} and {other} has codes of 4 bits")
         return made
 

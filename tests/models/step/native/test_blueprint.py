@@ -40,7 +40,6 @@ def test_layers_of_other_shapes_are_refused(part: str, shape: tuple[int, int]) -
     [
         ("gpt2", {}, "other parts"),
         ("opt", {"ffn_dim": 80}, "in two parts"),
-        ("starcoder2", {}, "other parts"),
         ("olmo", {"clip_qkv": 8.0}, "clip_qkv"),
         ("llama", {"hidden_act": "relu"}, "activation is relu"),
         ("llama", {"head_dim": 8}, "heads of 8"),

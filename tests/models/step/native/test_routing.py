@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from models.step.native.build import NoNative
-from models.step.native.gated import Activation, activation_of
+from models.step.native.gated import Activation, Curve, activation_of
 from models.step.native.routing import Groups, read_router
 
 EXPERTS, CHOSEN, HIDDEN = 12, 3, 32
@@ -98,7 +98,7 @@ class Activating:
 def test_activations_are_told() -> None:
     for activation in (
         Activation(),
-        Activation(gelu=True),
+        Activation(Curve.GELU_TANH),
         Activation(limit=7.0),
         Activation(slope=1.7, limit=7.0, shift=1.0),
     ):

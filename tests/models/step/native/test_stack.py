@@ -25,6 +25,7 @@ from tests.models.step.native.stacking import (
 )
 from tests.models.step.tiny import VOCAB, tiny
 
+DEFAULT_ROPE = {"rope_type": "default", "rope_theta": 1e4}
 KNOWN: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("llama", {}),
     "llama with biases": ("llama", {"attention_bias": True, "mlp_bias": True}),
@@ -97,6 +98,27 @@ KNOWN: dict[str, tuple[str, dict[str, Any]]] = {
         {"logit_scale": 0.3, "use_qk_norm": True},
     ),
     "norms that centre, with biases": ("stablelm", {"partial_rotary_factor": 0.5}),
+    "a hybrid that mixes nothing in": (
+        "granitemoehybrid",
+        {
+            "layer_types": ["attention"] * 2,
+            "num_local_experts": 0,
+            "shared_intermediate_size": 80,
+            "position_embedding_type": "rope",
+            "residual_multiplier": 0.3,
+            "attention_multiplier": 0.2,
+            "mamba_n_heads": 8,
+            "mamba_d_head": 16,
+        },
+    ),
+    "no gates": ("starcoder2", {"use_bias": True}),
+    "no gates, halves side by side": ("phi", {"partial_rotary_factor": 0.5}),
+    "no gates, a gelu by the error function": ("starcoder2", {"hidden_act": "gelu"}),
+    "no gates, matrices fused by head": (
+        "gpt_neox",
+        {"rope_parameters": {**DEFAULT_ROPE, "partial_rotary_factor": 0.5}},
+    ),
+    "no gates, a square": ("arcee", {}),
     "tied": ("llama", {"tie_word_embeddings": True}),
     "any vocabulary": ("llama", {"vocab_size": 33}),
 }
