@@ -21,7 +21,7 @@ from models.step.native.team import Team
 from models.step.native.trace import Trace
 from models.step.native.weights import Held
 from models.step.weights import parameters_of, weights_of
-from models.step.widen import computed_in
+from models.step.widen import computed_in, widen_no_more
 
 LONGEST_PROBE = 64  # tokens
 ROUNDED = {8: Held.INT8, 4: Held.INT4}
@@ -95,6 +95,7 @@ class NativeWay:
         """
         assert self._stack is not None
         parameters = parameters_of(self._model)
+        widen_no_more(self._model)
         for parameter in self._model.parameters():
             parameter.data = parameter.data.new_empty(0)
         for module in self._model.modules():

@@ -30,16 +30,23 @@ def widen(model: PreTrainedModel) -> bool:
     if any(b.is_floating_point() and b.dtype != torch.float32 for b in model.buffers()):
         return False
     modules = [m for m in model.modules() if any(True for _ in m.parameters(recurse=False))]
-    vars(model)["widened"] = [handle for module in modules for handle in _hooks(module)]
+    room = _Room()
+    vars(model)["widened"] = [handle for module in modules for handle in _hooks(module, room)]
     return True
 
 
 def widen_for_good(model: PreTrainedModel) -> None:
     """Weights of a widened model become float32 themselves; of others nothing changes."""
-    if handles := vars(model).pop("widened", None):
-        for handle in handles:
-            handle.remove()
+    if widen_no_more(model):
         model.to(torch.float32)  # type: ignore[arg-type]
+
+
+def widen_no_more(model: PreTrainedModel) -> bool:
+    """Its modules compute as they would have; whether they did not before."""
+    handles: list[RemovableHandle] = vars(model).pop("widened", [])
+    for handle in handles:
+        handle.remove()
+    return bool(handles)
 
 
 def computed_in(model: PreTrainedModel) -> torch.dtype:
@@ -53,7 +60,19 @@ def _kinds(file: Path) -> abc.Iterator[str]:
             yield weights.get_slice(name).get_dtype()
 
 
-def _hooks(module: nn.Module) -> list[RemovableHandle]:
+class _Room:
+    """For the floats of one linear layer at a time: fresh pages cost more than what they hold."""
+
+    def __init__(self) -> None:
+        self._numbers = torch.empty(0)
+
+    def floats(self, weight: Tensor) -> Tensor:
+        if len(self._numbers) < weight.numel():
+            self._numbers = torch.empty(weight.numel())
+        return self._numbers[: weight.numel()].view(weight.shape).copy_(weight)
+
+
+def _hooks(module: nn.Module, room: _Room) -> list[RemovableHandle]:
     if type(module) is nn.Embedding:  # few of its rows are asked for at once
         return [module.register_forward_hook(lambda _, __, rows: rows.float())]
     held: dict[nn.Parameter, Tensor] = {}
@@ -61,7 +80,8 @@ def _hooks(module: nn.Module) -> list[RemovableHandle]:
     def before(module: nn.Module, _: Any) -> None:
         for parameter in module.parameters(recurse=False):
             held[parameter] = parameter.data
-            parameter.data = parameter.data.float()
+            alone = type(module) is nn.Linear and parameter is module.weight
+            parameter.data = room.floats(parameter.data) if alone else parameter.data.float()
 
     def after(*_: Any) -> None:
         for parameter, data in held.items():
