@@ -14,10 +14,12 @@ from jsonschema import Draft202012Validator
 
 from deployments.batches.patience import TRIES
 from deployments.batches.wire import Usage
+from deployments.graph import Graph
 from deployments.openapi.document import document
 from models.mock import MockEngine
 from models.request import BACKGROUND, User
 from tests.deployments.batches.serving import CHAT, a_line, ids, jsonl, running
+from tests.deployments.exposed import lines
 from tests.deployments.serving import Counting, client, make_app
 
 
@@ -203,7 +205,7 @@ async def test_a_batch_is_cancelled(tmp_path: Path) -> None:
 
 async def test_a_batch_that_takes_too_long_keeps_what_was_done(tmp_path: Path) -> None:
     engine = MockEngine("mock", first_token_s=0.05)
-    async with running(tmp_path, engine, at_once=1, window_s=1) as server:
+    async with running(tmp_path, engine, at_once=1, window_s=2) as server:
         client = server.client()
         batch = await client.run(a_line(str(i)) for i in range(100))
         assert batch.status == "expired"
@@ -286,7 +288,9 @@ async def test_answers_are_as_the_document_says(tmp_path: Path) -> None:
 
     async with running(tmp_path) as server, client(server.app) as http:
         mine = server.client()
-        check("Batch", json.loads((await mine.start(jsonl([a_line("one")]))).to_json()))
+        begun = await mine.start(jsonl([a_line("one")]))
+        check("Batch", json.loads(begun.to_json()))
+        await mine.until_ended(begun)
         ended = await mine.run([{}, a_line("one")])
         check("Batch", (await http.get(f"/v1/batches/{ended.id}")).json())
         check("BatchList", (await http.get("/v1/batches")).json())
@@ -294,6 +298,17 @@ async def test_answers_are_as_the_document_says(tmp_path: Path) -> None:
         check("FileList", files)
         check("File", (await http.get(f"/v1/files/{files['data'][0]['id']}")).json())
         check("DeletedFile", (await http.delete(f"/v1/files/{files['data'][0]['id']}")).json())
+
+
+async def test_metrics_tell_of_batches(tmp_path: Path) -> None:
+    async with running(tmp_path, MockEngine("mock", first_token_s=5), at_once=1) as server:
+        client = server.client()
+        await client.run([{}])
+        await client.until(await client.start(jsonl([a_line("one"), a_line("two")])), "in_progress")
+        seen = lines(await Graph({}, batches=server.desk).metrics())
+    assert seen['stepserve_batches{status="failed"}'] == 1
+    assert seen['stepserve_batches{status="in_progress"}'] == 1
+    assert seen['stepserve_batch_requests{outcome="ahead"}'] == 2
 
 
 @pytest.mark.parametrize("path", ["/v1/files", "/v1/batches", "/v1/files/file-1/content"])
