@@ -12,8 +12,6 @@ inline Ints scale_words(Floats scale, Floats zero) {
   return ((as_ints(scale) + (kZeroMask + 1) / 2) & ~kZeroMask) | bound;
 }
 
-inline int place_of(int code) { return code % 4 * 8 + code % 8 / 4 * 4; }
-
 // The caller's codes as they are: for each group its codes, and how to read them.
 inline void put_given_codes(const WeightRow& row, int k, int group, uint32_t* words) {
   const auto* codes = static_cast<const uint8_t*>(row.numbers);
@@ -44,24 +42,24 @@ struct Group {
 
 inline Floats inverse_of(Floats x) { return x > 1e-30f ? 1 / x : Floats{}; }
 
+inline Ints code_of(Floats exact) {
+  return nearest(exact < 0 ? Floats{} : exact > 15 ? floats(15) : exact);
+}
+
 // Numbers are about scale * code + least; least is not above 0, which is then a code.
 struct Fit {
   Floats scale, least;
 
-  Ints code(Floats x) const {
-    const Floats exact = (x - least) * inverse_of(scale);
-    return nearest(exact < 0 ? Floats{} : exact > 15 ? floats(15) : exact);
-  }
+  Ints code(Floats x) const { return code_of((x - least) * inverse_of(scale)); }
 };
 
 // The best fit of the codes that another gives, and how much the numbers' squares exceed its error.
+// Where its zero would be more than words can say, as of numbers that are nearly equal: the other.
 inline Fit refined(const Group& x, const Fit& fit, Floats& gain) {
   Floats codes{}, squares{}, products{};
   const Floats inverse = inverse_of(fit.scale), zero = -fit.least * inverse;
   for (int i = 0; i < kRounded; ++i) {
-    const Floats exact = x.at[i] * inverse + zero;
-    const Floats bound = exact < 0 ? Floats{} : exact > 15 ? floats(15) : exact;
-    const Floats code = __builtin_convertvector(nearest(bound), Floats);
+    const Floats code = __builtin_convertvector(code_of(x.at[i] * inverse + zero), Floats);
     codes += code, squares += code * code, products += code * x.at[i];
   }
   constexpr float count = kRounded;
@@ -70,6 +68,9 @@ inline Fit refined(const Group& x, const Fit& fit, Floats& gain) {
   Floats least = (x.sum - scale * codes) / count;
   scale = least > 0 ? products * inverse_of(squares) : scale;
   least = least > 0 ? Floats{} : least;
+  const Ints told = least >= -kMostZero * scale;
+  scale = told ? scale : fit.scale;
+  least = told ? least : fit.least;
   gain = 2 * (scale * products + least * x.sum) - scale * scale * squares -
          2 * scale * least * codes - count * least * least;
   return {scale, least};

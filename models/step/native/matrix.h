@@ -19,10 +19,14 @@ enum class Format : int32_t { kFloat32, kBFloat16, kInt8, kInt4, kInPlace };
 // and hold all of half precision and of bfloat16; the lower are the zero, in 256ths.
 constexpr int32_t kZeroMask = 0x1fff;
 constexpr float kZeroUnit = 256;
+constexpr float kMostZero = 31;
 constexpr int kRounded = 32;  // inputs of a group where the group is ours to choose
 
 inline Floats scale_of(Ints words) { return as_floats(words & ~kZeroMask); }
 inline Floats zero_of(Ints words) { return __builtin_convertvector(words & kZeroMask, Floats); }
+
+// The lowest bit of a code's four within the word of its eight.
+inline int place_of(int code) { return code % 4 * 8 + code % 8 / 4 * 4; }
 
 // Of each byte the lower or the upper half.
 inline Ints nibbles(Ints words, bool upper) { return (upper ? words >> 4 : words) & 0x0f0f0f0f; }

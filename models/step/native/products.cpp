@@ -261,7 +261,7 @@ struct InFloatCodes {
       for (int i = at; i < end; ++i) {
         if (i % 8 == 0) ahead.ask();
         const Lanes both = lanes_at(p + i % w.group / 8 * 2 * kLine);
-        const int shift = i % 4 * 8 + i % 8 / 4 * 4;
+        const int shift = place_of(i);
         const Ints low = both.low >> shift & 15, high = both.high >> shift & 15;
         add_products(sums, a + i, x.stride,
                      (__builtin_convertvector(low, Floats) - zeros[0]) * scales[0],

@@ -97,6 +97,20 @@ def test_weights_that_four_bits_hold_are_rounded_to_what_they_are() -> None:
     assert (again - codes).norm() < 0.02 * codes.norm()
 
 
+@pytest.mark.parametrize("sign", [-1, 1])
+@pytest.mark.parametrize("spread", [0.0, 0.05])
+def test_numbers_that_are_nearly_equal_are_not_lost(spread: float, sign: int) -> None:
+    """The best line through few codes may have a zero that their words cannot say."""
+    torch.manual_seed(0)
+    model = in_codes(tiny("llama", **WIDE), 32, but=("lm_head", "down_proj"))
+    for layer in model.model.layers:
+        weight = layer.mlp.down_proj.weight
+        weight.data = sign * (0.05 - 0.05 * spread * torch.rand(weight.shape))
+    exact = logits_of(forward_of(model, held=Held.INT8), CHUNK)
+    rounded = logits_of(forward_of(model, held=Held.INT4), CHUNK)
+    assert (rounded - exact).norm() < 0.05 * exact.norm()
+
+
 @pytest.mark.parametrize(
     ("group", "changed", "reason"),
     [
