@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from threading import Lock
 
 from deployments.batches.disk import RECORD_BYTES, Space, load, save, size_of
 from deployments.batches.wire import FileRecord, FileWish, new_id, now
@@ -23,6 +24,7 @@ class Files:
         self._max_bytes = max_bytes
         self._kept_s = kept_s
         self._sizes: dict[str, int] = {}  # of uploads
+        self._changing = Lock()  # an upload may be dropped while some of it is still written
         for upload in self._uploads.iterdir():
             upload.unlink()
         self._records = {one.id: one for one in load(self._files, FileRecord)}
@@ -38,6 +40,10 @@ class Files:
 
     def write(self, upload: str, offset: int, data: bytes) -> None:
         """The next bytes of an upload, blocking. Raises ``Invalid``; the same twice is once."""
+        with self._changing:
+            self._write(upload, offset, data)
+
+    def _write(self, upload: str, offset: int, data: bytes) -> None:
         size = self._sizes.get(upload)
         if size is None or offset > size:
             raise Invalid("The upload was interrupted.", "file")
@@ -63,10 +69,11 @@ class Files:
         return self._record(upload, wish, self._sizes.pop(upload))
 
     def drop(self, upload: str) -> None:
-        """Gives an upload up, if it was not kept."""
-        if upload in self._sizes:
-            self._space.add(-(self._sizes.pop(upload)))
-            (self._uploads / upload).unlink(missing_ok=True)
+        """Gives an upload up, if it was not kept; blocking."""
+        with self._changing:
+            if upload in self._sizes:
+                self._space.add(-self._sizes.pop(upload))
+                (self._uploads / upload).unlink(missing_ok=True)
 
     def adopt(self, id: str, wish: FileWish) -> None:
         """What a batch wrote to ``path(id)``, which counts as used already, becomes a file."""
@@ -107,7 +114,8 @@ class Files:
             if record.expires_at <= now() and record.id not in spared:
                 self.delete(record.id)
         for upload in [*self._sizes]:
-            if (self._uploads / upload).stat().st_mtime < now() - FORGOTTEN_S:
+            path = self._uploads / upload
+            if not path.exists() or path.stat().st_mtime < now() - FORGOTTEN_S:
                 self.drop(upload)
 
     def remove_strangers(self, expected: set[str]) -> None:

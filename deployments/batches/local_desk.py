@@ -15,7 +15,7 @@ from deployments.batches.inside import Inside
 from deployments.batches.lines import Limits
 from deployments.batches.pages import page
 from deployments.batches.records import Batches
-from deployments.batches.runner import Runner
+from deployments.batches.runner import Runner, patiently
 from deployments.batches.wire import (
     DAY_S,
     MIB,
@@ -74,7 +74,7 @@ class LocalDesk:
         return self._files.keep(upload, wish).shown()
 
     async def drop_upload(self, upload: str) -> None:
-        self._files.drop(upload)
+        await asyncio.to_thread(self._files.drop, upload)
 
     async def file(self, owner: str, id: str) -> Shown | None:
         record = self._files.find(owner, id)
@@ -159,9 +159,12 @@ class LocalDesk:
 
     async def _sweep(self) -> None:
         while True:
-            self._files.sweep(self._batches.files)
-            self._batches.sweep()
+            await patiently(self._remove_expired)
             await asyncio.sleep(SWEEP_S)
+
+    async def _remove_expired(self) -> None:
+        self._files.sweep(self._batches.files)
+        self._batches.sweep()
 
 
 def half_of_the_places(settings: AppSettings) -> int:

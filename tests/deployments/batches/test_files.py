@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from argparse import Namespace
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import httpx
@@ -13,7 +15,10 @@ import openai
 import pytest
 from starlette.types import Message
 
+from deployments.batches.disk import PARTS, Space
+from deployments.batches.files import Files
 from deployments.serve_command import effective_config, require_files
+from models.errors import Invalid
 from models.mock import MockEngine
 from tests.deployments.batches.serving import a_line, files_in, jsonl, running
 from tests.deployments.serving import client, scope_of
@@ -182,6 +187,29 @@ async def status_of_endless_form(app: Any) -> int:
     headers = [(b"content-type", b"multipart/form-data; boundary=x")]
     await app({**scope_of("/v1/files"), "headers": headers}, receive, send)
     return status
+
+
+def test_an_upload_that_is_dropped_while_it_is_written_leaves_nothing(tmp_path: Path) -> None:
+    for part in PARTS:
+        (tmp_path / part).mkdir()
+    space = Space(1000 * MIB)
+    files = Files(tmp_path, space, 100 * MIB, 3600)
+    for _ in range(30):
+        upload = files.begin()
+        writing = Thread(target=_write, args=(files, upload))
+        writing.start()
+        time.sleep(0.002)
+        files.drop(upload)
+        writing.join()
+    files.sweep(set())
+    assert space.used == 0
+    assert files_in(tmp_path) == []
+
+
+def _write(files: Files, upload: str) -> None:
+    with suppress(Invalid):
+        for chunk in range(20):
+            files.write(upload, chunk * MIB, bytes(MIB))
 
 
 async def test_a_full_folder_takes_no_more_until_something_is_deleted(tmp_path: Path) -> None:
