@@ -234,7 +234,7 @@ class RateLimits(KeyLimits):
     """Limits of all keys, and who counts."""
 
     keys: list[NamedKeyLimits] = Field(
-        default_factory=list, description="of keys with a name, what differs from that; below"
+        default_factory=list, description="limits of keys with a name, where they differ; below"
     )
     storage: Storage | None = Field(
         None,
