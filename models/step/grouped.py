@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 MOST = 15  # the largest code
-ZERO_UNIT = 256
+ZERO_UNIT = 256  # zeros are in 256ths
 LEAST_SCALE = 1e-7  # that half precision holds
 NUMBERS_AT_ONCE = 1 << 20
 SHRINKS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)

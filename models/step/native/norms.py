@@ -12,9 +12,8 @@ from models.step.native.build import NoNative
 from models.step.native.library import NormWeights
 from models.step.native.trace import Trace
 
-MOST_CENTRE = (
-    1e-4  # what is left of a row of ones by a norm that takes its mean away, to its weight
-)
+# To the weight: what a norm that takes a row's mean away leaves of a row of ones.
+MOST_CENTRE = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +58,7 @@ def read_norm(module: nn.Module, trace: Trace) -> Norm:
 
 @torch.inference_mode()
 def norm_of(module: nn.Module, together: int, epsilon: float) -> Norm:
+    """For a module of one row's numbers, ``together`` of which it brings to one size."""
     whole = copy.deepcopy(module).float()
     ones = torch.ones_like(next(whole.parameters()))
     signs = ones.clone()

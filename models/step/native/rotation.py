@@ -96,8 +96,8 @@ def require_steady(parameters: abc.Mapping[str, Any]) -> None:
     for one in nested or [dict(parameters)]:
         if one.get("rope_type") == "dynamic":
             raise NoNative("its rotary frequencies change with the length")
-        told = {name for name, value in one.items() if value is not None}
-        if unknown := told - KNOWN:
+        given = {name for name, value in one.items() if value is not None}
+        if unknown := given - KNOWN:
             raise NoNative(f"they know no {', '.join(sorted(unknown))} of its positions")
 
 

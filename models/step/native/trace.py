@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from models.step.attention import Options, attending
 from models.step.ordinary import ordinary_ids
 
-TOKENS = 13  # no model has so many heads
+TOKENS = 13  # a number of heads that no model has, so that shapes tell them apart
 
 
 @dataclass(frozen=True, slots=True, eq=False)

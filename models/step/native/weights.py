@@ -8,7 +8,7 @@ from enum import IntEnum
 import torch
 from torch import Tensor
 
-from models.step.grouped import GroupedWeight
+from models.step.grouped import ZERO_UNIT, GroupedWeight
 from models.step.native.build import NoNative
 from models.step.native.library import Weight
 from models.step.native.linear import Rows
@@ -16,9 +16,9 @@ from models.step.native.linear import Rows
 KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 CODES = 3
 TOGETHER = (("q", "k"), ("gate", "up"))  # in one matrix
-CODE_GROUP = 32  # inputs; others' groups are several of them
+CODE_GROUP = 32  # inputs; a group of a checkpoint is one or several of them
 SCALE_BITS = 0x1FFF  # that a scale may not have, as float32
-ZERO_UNIT, MOST_ZERO = 256, 31
+MOST_ZERO = 31
 
 
 class Held(IntEnum):
@@ -75,9 +75,11 @@ class Weights:
 
 def _require_known(weight: GroupedWeight) -> None:
     if weight.group % CODE_GROUP and weight.group < weight.codes.shape[1]:
-        raise NoNative(f"its codes share scales by {weight.group}, not {CODE_GROUP} or several")
+        raise NoNative(
+            f"its codes share scales by {weight.group} inputs, no multiple of {CODE_GROUP}"
+        )
     units = weight.zeros * ZERO_UNIT
     if not torch.equal(units, units.round().clamp(0, MOST_ZERO * ZERO_UNIT)):
-        raise NoNative("the zeros of its codes are no parts of 256 from 0 to 31")
+        raise NoNative("the zeros of its codes are not 256ths from 0 to 31")
     if (weight.scales.view(torch.int32) & SCALE_BITS).any():
         raise NoNative("the scales of its codes are of more than half precision")
