@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from configs.settings import KeyLimits
 from deployments.openai.errors import ApiError
 from deployments.rates.at_once import Place
-from deployments.rates.counts import Lenient
+from deployments.rates.counts import LenientCounts
 from deployments.rates.estimate import Estimate
 from deployments.rates.refusals import (
     AT_ONCE,
@@ -28,7 +28,7 @@ class Allowance:
     """Of one request; ``key`` is the name of its API key."""
 
     def __init__(
-        self, key: str, limits: KeyLimits, counts: Lenient, refusals: Refusals, clock: Clock
+        self, key: str, limits: KeyLimits, counts: LenientCounts, refusals: Refusals, clock: Clock
     ) -> None:
         self.key = key
         self._limits = _by_kind(limits)

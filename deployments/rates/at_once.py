@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-from deployments.rates.counts import Lenient
+from deployments.rates.counts import LenientCounts
 
 SLOT_S = 30.0
 
@@ -18,7 +18,7 @@ class Place:
     """Taken once ``claim`` is added, free again once ``release`` is."""
 
     def __init__(
-        self, key: str, counts: Lenient, clock: Callable[[], float], slot_s: float = SLOT_S
+        self, key: str, counts: LenientCounts, clock: Callable[[], float], slot_s: float = SLOT_S
     ) -> None:
         self._key = key
         self._counts = counts

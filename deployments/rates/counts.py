@@ -55,7 +55,7 @@ class MemoryCounts:
             del self._ends[name], self._counts[name]
 
 
-class Lenient:
+class LenientCounts:
     """Counts that hold nobody up: where they cannot be had in time, there are none for a while."""
 
     def __init__(

@@ -14,7 +14,7 @@ from configs.settings import RateLimits
 from deployments.access import Access, access_of
 from deployments.openai.errors import ApiError
 from deployments.rates.allowance import Allowance, Clock
-from deployments.rates.counts import Counts, Lenient
+from deployments.rates.counts import Counts, LenientCounts
 from deployments.rates.refusals import Refusals
 from models.errors import EngineError
 
@@ -36,7 +36,7 @@ class RateLimiter:
         self._default = settings
         self._own = {one.name: settings.for_key(one) for one in settings.keys}
         self._names = names
-        self._counts = Lenient(counts)
+        self._counts = LenientCounts(counts)
         self._refusals = refusals
         self._clock = clock
         if unknown := sorted(self._own.keys() - {*names.values()}):

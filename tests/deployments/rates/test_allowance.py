@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from configs.settings import KeyLimits
 from deployments.openai.errors import ApiError
 from deployments.rates.allowance import Allowance
-from deployments.rates.counts import Lenient, MemoryCounts
+from deployments.rates.counts import LenientCounts, MemoryCounts
 from deployments.rates.estimate import Estimate
 from deployments.rates.refusals import Refusals
 from tests.deployments.rates.clock import MINUTE, Clock
@@ -28,7 +28,7 @@ class Shared:
 
     def allowance(self, **limits: int) -> Allowance:
         settings = KeyLimits.model_validate(limits)
-        return Allowance("ann", settings, Lenient(self.counts), self.refusals, self.clock)
+        return Allowance("ann", settings, LenientCounts(self.counts), self.refusals, self.clock)
 
     async def take(self, prompt: int = 0, answer: int | None = 0, **limits: int) -> Allowance:
         allowance = self.allowance(**limits)

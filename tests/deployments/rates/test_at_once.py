@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 
 from deployments.rates.at_once import SLOT_S, Place
-from deployments.rates.counts import Lenient, MemoryCounts
+from deployments.rates.counts import LenientCounts, MemoryCounts
 from tests.deployments.rates.clock import Clock
 
 
@@ -15,7 +15,7 @@ class Places:
         self._counts = MemoryCounts(self.clock)
 
     async def take(self) -> Place:
-        place = Place("ann", Lenient(self._counts), self.clock)
+        place = Place("ann", LenientCounts(self._counts), self.clock)
         await self._counts.add(place.claim())
         return place
 
@@ -24,7 +24,7 @@ class Places:
 
     async def taken(self) -> int:
         """As the next one would find, less its own."""
-        place = Place("ann", Lenient(self._counts), self.clock)
+        place = Place("ann", LenientCounts(self._counts), self.clock)
         taken = place.taken(await self._counts.add(place.claim()))
         await self.free(place)
         return taken - 1

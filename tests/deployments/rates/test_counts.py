@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from redis.asyncio import Redis
 
-from deployments.rates.counts import LIFE_S, Amounts, Counts, Lenient, MemoryCounts
+from deployments.rates.counts import LIFE_S, Amounts, Counts, LenientCounts, MemoryCounts
 from deployments.rates.redis_counts import PREFIX, RedisCounts
 from models.errors import Failed
 from tests.deployments.rates.clock import Clock
@@ -86,7 +86,7 @@ async def test_counts_that_fail_hold_nobody_up(
     hangs: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken = Broken(hangs)
-    lenient = Lenient(broken, timeout_s=0.01, pause_s=0.05)
+    lenient = LenientCounts(broken, timeout_s=0.01, pause_s=0.05)
     with caplog.at_level(logging.WARNING):
         assert [await lenient.add({"a": 1}) for _ in range(5)] == [None] * 5
     assert broken.asked == 1  # the others are let in without
@@ -98,7 +98,7 @@ async def test_counts_that_fail_hold_nobody_up(
 
 async def test_what_its_caller_gave_up_is_counted_all_the_same() -> None:
     counts = MemoryCounts()
-    lenient = Lenient(counts)
+    lenient = LenientCounts(counts)
     task = asyncio.create_task(lenient.add({"a": 1}))
     await asyncio.sleep(0)
     task.cancel()
