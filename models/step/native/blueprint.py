@@ -81,10 +81,12 @@ def read_blueprint(model: PreTrainedModel, trace: Trace) -> Blueprint:
     _require_steady(config)
     embedding = model.get_input_embeddings()
     head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+    if not isinstance(embedding, nn.Embedding) or not isinstance(head, LINEARS):
+        raise NoNative(
+            f"{type(model).__name__} has other embeddings, or another head, than they know"
+        )
     layers = _layers(model, trace)
     norm = read_norm(_norm_between(model, trace, layers[-1], head), trace)
-    if not isinstance(embedding, nn.Embedding) or not isinstance(head, LINEARS):
-        raise NoNative(f"{type(model).__name__} is no stack that they know")
     reader = LayerReader(trace, rotaries(model, trace), partial(_half, config, head.in_features))
     parts = [reader.read(*both) for both in zip(layers, trace.attended, strict=True)]
     _require_limits_known(config, parts)
@@ -126,17 +128,16 @@ def _layers(model: nn.Module, trace: Trace) -> list[nn.Module]:
             inside = zip(stack, trace.attended, strict=True)
             if all(attended.module in {*layer.modules()} for layer, attended in inside):
                 return [*stack]
-    raise NoNative(f"{type(model).__name__} is no stack that they know")
+    raise NoNative(f"{type(model).__name__} has no list of layers of which each attends once")
 
 
-def _norm_between(
-    model: nn.Module, trace: Trace, last: nn.Module, head: nn.Module | None
-) -> nn.Module:
+def _norm_between(model: nn.Module, trace: Trace, last: nn.Module, head: nn.Module) -> nn.Module:
+    """That of what the last layer made, for the head."""
     for norm in model.modules():
-        fed = head is not None and same(trace.returned(norm), trace.given(head))
+        fed = same(trace.returned(norm), trace.given(head))
         if fed and same(trace.given(norm), trace.returned(last)) and not [*norm.children()]:
             return norm
-    raise NoNative(f"{type(model).__name__} is no stack that they know")
+    raise NoNative(f"{type(model).__name__} has no norm between its last layer and its head")
 
 
 def _number(config: Any, *names: str) -> Any:
