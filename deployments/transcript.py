@@ -82,18 +82,21 @@ class Telling:
         access = access_of(scope)
         engine = engine_named(engines, self.call.model)
         access.model = self.call.model
-        response = await while_connected(receive, self._charged_answer(engine, access, send))
+        response = await while_connected(receive, self._answer(engine, access, send))
         if response is not None:
             await response(scope, receive, send)
+
+    async def _answer(self, engine: LlmEngine, access: Access, send: Send) -> Response | None:
+        try:
+            if access.allowance is not None:
+                await charge_generation(access.allowance, self.call.requests, engine)
+            return await self._charged_answer(engine, access, send)
+        except EngineError as error:
+            raise self.transcript.error(error) from error
 
     async def _charged_answer(
         self, engine: LlmEngine, access: Access, send: Send
     ) -> Response | None:
-        if access.allowance is not None:
-            await charge_generation(access.allowance, self.call.requests, engine)
-        return await self._answer(engine, access, send)
-
-    async def _answer(self, engine: LlmEngine, access: Access, send: Send) -> Response | None:
         progress = Progress(self.call, access)
         requests = self.call.asked_with(access.key, counted=access.counts_tokens)
         try:
@@ -105,10 +108,8 @@ class Telling:
                 return None
         except TooLong as error:
             if (shorter := self.shorten(error)) is None:
-                raise self.transcript.error(error) from error
-            return await replace(self, call=shorter)._answer(engine, access, send)
-        except EngineError as error:
-            raise self.transcript.error(error) from error
+                raise
+            return await replace(self, call=shorter)._charged_answer(engine, access, send)
 
     async def _whole(self, events: AsyncGenerator[Numbered, None], progress: Progress) -> Response:
         async for _, event in events:

@@ -14,6 +14,7 @@ from deployments.ingress import create_app
 from deployments.openai.users import opaque
 from deployments.rates.counts import MemoryCounts
 from deployments.rates.refusals import Refusals
+from models.errors import TooLong
 from models.mock import MockEngine
 from tests.deployments.schemas import check
 from tests.deployments.serving import (
@@ -192,6 +193,35 @@ class Counted(TokenizingMock):
 
     async def tokenize(self, prompt: Any, *, special_tokens: bool = True) -> tuple[int, ...]:
         return (0,) * self.tokens
+
+
+@pytest.mark.parametrize(
+    ("route", "param", "message"),
+    [
+        (CHAT, "messages", "context length is 64 tokens"),
+        (TEXT, "prompt", "context length is 64 tokens"),
+        (RESPONSE, "input", "context length is 64 tokens"),
+        (MESSAGE, None, "prompt is too long: 65 tokens > 64 maximum"),
+    ],
+)
+async def test_what_cannot_be_counted_is_told_in_the_words_of_its_route(
+    route: tuple[str, Any], param: str | None, message: str
+) -> None:
+    app = limited(Uncountable("mock"), tokens_per_minute=9, requests_per_minute=5)
+    answer = await ask(app, route)
+    assert answer.status_code == 400
+    error = answer.json()["error"]
+    assert message in error["message"]
+    assert error.get("param") == param
+    remaining = ANTHROPICS if route is MESSAGE else OPENAIS
+    assert answer.headers[remaining.format("requests")] == "5"
+
+
+class Uncountable(TokenizingMock):
+    """Its tokenizer reads no more than a context."""
+
+    async def tokenize(self, prompt: Any, *, special_tokens: bool = True) -> tuple[int, ...]:
+        raise TooLong(65, 64)
 
 
 async def test_a_limit_of_the_answer_beyond_the_context_is_the_context() -> None:
