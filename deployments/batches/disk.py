@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from threading import Lock
 from typing import TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from models.errors import Invalid
+
+logger = logging.getLogger("stepserve")
 
 RECORD_BYTES = 4096  # what a small file takes of a disk
 LOCK_S = 30.0  # how long a replica that is being replaced may still hold the folder
@@ -80,13 +82,19 @@ def save(path: Path, record: BaseModel) -> None:
     beside.replace(path)
 
 
-def load(folder: Path, kind: type[Record]) -> Iterator[Record]:
-    """All records of a folder, the oldest first."""
+def load(folder: Path, kind: type[Record]) -> tuple[list[Record], list[Path]]:
+    """All records of a folder, the oldest first, and files that hold none: these stay there."""
     for beside in folder.glob("*.new"):
         beside.unlink()
-    paths = sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns)
-    for path in paths:
-        yield kind.model_validate_json(path.read_bytes())
+    records, broken = [], []
+    for path in sorted(folder.glob("*.json"), key=lambda path: path.stat().st_mtime_ns):
+        try:
+            records.append(kind.model_validate_json(path.read_bytes()))
+        except ValidationError as error:
+            why = error.errors(include_input=False)[0]["msg"]  # no word of what clients sent
+            logger.error("%s is left out, it holds no %s: %s", path, kind.__name__, why)
+            broken.append(path)
+    return records, broken
 
 
 def size_of(path: Path) -> int:

@@ -27,8 +27,12 @@ class Files:
         self._changing = Lock()  # an upload may be dropped while some of it is still written
         for upload in self._uploads.iterdir():
             upload.unlink()
-        self._records = {one.id: one for one in load(self._files, FileRecord)}
-        space.add(sum(one.bytes + RECORD_BYTES for one in self._records.values()))
+        records, broken = load(self._files, FileRecord)
+        self._records = {one.id: one for one in records}
+        self._unknown = {path.stem for path in broken}
+        sizes = [one.bytes for one in records]
+        sizes += [size_of(self.path(id)) for id in self._unknown]
+        space.add(sum(sizes) + RECORD_BYTES * len(sizes))
 
     def begin(self) -> str:
         """A new upload."""
@@ -119,9 +123,13 @@ class Files:
                 self.drop(upload)
 
     def remove_strangers(self, expected: set[str]) -> None:
-        """Contents without a record go, unless a batch is still writing them."""
+        """Contents without a record go, unless a batch is still writing them.
+
+        Those whose record is broken stay, for whoever mends it.
+        """
+        known = {*self._records, *self._unknown, *expected}
         for path in self._files.iterdir():
-            if path.suffix != ".json" and path.name not in {*self._records, *expected}:
+            if path.suffix != ".json" and path.name not in known:
                 path.unlink()
 
     def _record(self, id: str, wish: FileWish, size: int) -> FileRecord:

@@ -50,7 +50,8 @@ class LocalDesk:
         kept_s = int(own.kept_days * DAY_S)
         self._files = Files(folder, space, int(own.max_file_mib * MIB), kept_s)
         self._batches = Batches(folder, space, kept_s)
-        self._files.remove_strangers(self._batches.files)
+        if self._batches.whole:
+            self._files.remove_strangers(self._batches.files)
         limits = Limits(own.max_requests, settings.max_body_bytes)
         at_once = own.at_once or half_of_the_places(settings)
         inside = Inside(engines, settings)

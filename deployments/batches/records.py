@@ -19,9 +19,10 @@ class Batches:
         self._folder = folder / "batches"
         self._space = space
         self._kept_s = kept_s
-        found = sorted(load(self._folder, BatchRecord), key=lambda one: one.created_at)
-        self._records = {one.id: one for one in found}
-        space.add(RECORD_BYTES * len(self._records))
+        found, broken = load(self._folder, BatchRecord)
+        self._records = {one.id: one for one in sorted(found, key=lambda one: one.created_at)}
+        self.whole = not broken  # else files may belong to batches that nobody knows
+        space.add(RECORD_BYTES * (len(found) + len(broken)))
 
     @property
     def all(self) -> list[BatchRecord]:

@@ -134,6 +134,41 @@ async def test_remains_of_nothing_are_removed(tmp_path: Path) -> None:
         assert files_in(tmp_path) == []
 
 
+@pytest.mark.parametrize("left", [b"", b'{"id": "fi', b"\x00" * 100, b"{}"])
+async def test_a_broken_record_of_a_file_is_left_as_it_is(
+    tmp_path: Path, left: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(tmp_path) as server:
+        client = server.client()
+        broken, whole = [await client.upload(b"{}\n") for _ in range(2)]
+    record = tmp_path / "files" / f"{broken.id}.json"
+    record.write_bytes(left)
+    async with running(tmp_path) as server:
+        client = server.client()
+        assert [file.id async for file in client.api.files.list()] == [whole.id]
+        assert (await client.run([a_line("one")])).status == "completed"
+    assert str(record) in caplog.text
+    assert record.read_bytes() == left
+    assert (tmp_path / "files" / broken.id).read_bytes() == b"{}\n"
+
+
+async def test_a_broken_record_of_a_batch_is_left_as_it_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = await half_done(tmp_path)
+    record = tmp_path / "batches" / f"{broken}.json"
+    before = record.read_bytes()
+    record.write_bytes(before[:-20])
+    async with running(tmp_path) as server:
+        assert (await server.client().run([a_line("one")])).status == "completed"
+    assert str(record) in caplog.text
+    assert record.read_bytes() == before[:-20]
+    record.write_bytes(before)  # mended by hand
+    asked, found = await gone_on(tmp_path, broken)
+    assert found == EVERY
+    assert asked <= LINES - 5
+
+
 async def test_a_disk_that_takes_no_more_loses_no_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
