@@ -27,7 +27,7 @@ class Batches:
     ) -> None:
         show_logs()
         engines = await remote_engines(settings, models, tokenizers)
-        self._desk = LocalDesk(engines, settings)
+        self._desk = await LocalDesk.open(engines, settings)
 
     async def ask(self, method: str, *args: Any) -> Any:
         """What a method of ``Desk`` returns, or the ``EngineError`` that it raised."""

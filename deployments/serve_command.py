@@ -87,7 +87,7 @@ def require_files(config: ServeConfig) -> None:
         _readable("api_keys_file", settings.api_keys_file)
         read_keys(Path(settings.api_keys_file))
     if settings.batches:
-        _, lock = open_folder(settings.batches.folder, patience_s=0)
+        _, lock = open_folder(settings.batches.folder)
         os.close(lock)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import logging
 import os
@@ -49,27 +50,38 @@ class Space:
             )
 
 
-def open_folder(name: str, patience_s: float = LOCK_S) -> tuple[Path, int]:
+class InUse(OSError):
+    """Another server has the folder."""
+
+
+def open_folder(name: str) -> tuple[Path, int]:
     """Makes the folder of this name and its parts.
 
-    Its path, and the descriptor of its lock, which is held while it is open. Raises ``OSError`` if
-    another server uses it for so long, or if nothing can be written there.
+    Its path, and the descriptor of its lock, which is held while it is open. Raises ``InUse``, or
+    another ``OSError`` if nothing can be written there.
     """
     folder = Path(name).expanduser()
     for part in PARTS:
         (folder / part).mkdir(parents=True, exist_ok=True, mode=0o700)
     lock = os.open(folder / "in-use.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise InUse(f"`batches.folder`: another server uses {folder}") from None
+    return folder, lock
+
+
+async def open_when_free(name: str, patience_s: float = LOCK_S) -> tuple[Path, int]:
+    """``open_folder``, which may be in use for so long."""
     until = time.monotonic() + patience_s
     while True:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            return open_folder(name)
+        except InUse:
             if time.monotonic() > until:
-                os.close(lock)
-                raise OSError(f"`batches.folder`: another server uses {folder}") from None
-            time.sleep(0.1)
-        else:
-            return folder, lock
+                raise
+        await asyncio.sleep(0.1)
 
 
 def save(path: Path, record: BaseModel) -> None:

@@ -6,10 +6,11 @@ import asyncio
 import os
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 
 from configs.settings import AppSettings
 from deployments.batches.desk import Counts
-from deployments.batches.disk import Space, open_folder
+from deployments.batches.disk import Space, open_when_free
 from deployments.batches.files import Files
 from deployments.batches.inside import Inside
 from deployments.batches.lines import Limits
@@ -36,15 +37,28 @@ SWEEP_S = 600.0
 class LocalDesk:
     """A ``Desk`` in this process, made on the event loop that runs its batches.
 
-    Raises ``OSError`` if the folder cannot be used.
+    ``opened`` is its folder, which is closed with it.
     """
 
+    @classmethod
+    async def open(
+        cls, engines: Mapping[str, Served], settings: AppSettings, window_s: float = WINDOW_S
+    ) -> LocalDesk:
+        """Once its folder is free. Raises ``OSError`` if it cannot be used."""
+        assert settings.batches is not None
+        folder = await open_when_free(settings.batches.folder)
+        return cls(engines, settings, folder, window_s)
+
     def __init__(
-        self, engines: Mapping[str, Served], settings: AppSettings, window_s: float = WINDOW_S
+        self,
+        engines: Mapping[str, Served],
+        settings: AppSettings,
+        opened: tuple[Path, int],
+        window_s: float,
     ) -> None:
         assert settings.batches is not None
         own = settings.batches
-        folder, self._lock = open_folder(own.folder)
+        folder, self._lock = opened
         self._window_s = window_s
         space = Space(int(own.max_folder_mib * MIB))
         kept_s = int(own.kept_days * DAY_S)

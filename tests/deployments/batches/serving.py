@@ -107,7 +107,7 @@ async def running(
     engines = engines or (MockEngine("mock"),)
     settings = settings_of(folder, *engines, **given)
     named = {one.name: one for one in engines}
-    desk = LocalDesk(named, settings, window_s)
+    desk = await LocalDesk.open(named, settings, window_s)
     try:
         yield Running(desk, create_app(named, settings, Probes(), batches=desk))
         assert desk.failure is None

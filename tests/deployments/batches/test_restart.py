@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from deployments.batches.disk import Space
+from deployments.batches.disk import Space, open_when_free
 from deployments.batches.output import Output
 from deployments.batches.wire import BatchRecord
 from models.mock import MockEngine
@@ -123,6 +124,28 @@ async def test_what_had_ended_is_still_told(tmp_path: Path) -> None:
         client = server.client()
         assert (await client.api.batches.retrieve(batch.id)).to_dict() == batch.to_dict()
         assert ids(await client.lines(batch.output_file_id)) == ["one"]
+
+
+async def test_the_next_one_waits_for_the_folder_and_holds_nobody_up(tmp_path: Path) -> None:
+    async def next_life() -> str:
+        async with running(tmp_path) as server:
+            return (await server.client().api.batches.retrieve(batch.id)).status
+
+    async with running(tmp_path) as server:
+        client = server.client()
+        batch = await client.start(jsonl([a_line("one")]))
+        following = asyncio.create_task(next_life())
+        assert (await client.until_ended(batch)).status == "completed"
+        assert not following.done()
+    assert await following == "completed"
+
+
+async def test_a_folder_that_stays_in_use_is_an_error(tmp_path: Path) -> None:
+    async with running(tmp_path):
+        with pytest.raises(OSError, match="another server uses"):
+            await open_when_free(str(tmp_path), patience_s=0.2)
+    _, lock = await open_when_free(str(tmp_path), patience_s=0)
+    os.close(lock)
 
 
 async def test_remains_of_nothing_are_removed(tmp_path: Path) -> None:
