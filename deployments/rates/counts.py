@@ -21,7 +21,10 @@ Amounts = Mapping[str, int]
 
 
 class Counts(Protocol):
-    """Counters by name, from zero, forgotten ``LIFE_S`` after the first amount or the last."""
+    """Counters by name, from zero, forgotten ``LIFE_S`` after the first amount or the last.
+
+    None falls below zero: what is given back may have been charged to counts that are lost.
+    """
 
     async def add(self, amounts: Amounts) -> dict[str, int]:
         """Adds to each, 0 to read it; what each is then. Raises ``EngineError``."""
@@ -46,7 +49,7 @@ class MemoryCounts:
         for name, amount in amounts.items():
             if amount:
                 self._ends.setdefault(name, self._clock() + LIFE_S)
-                self._counts[name] = self._counts.get(name, 0) + amount
+                self._counts[name] = max(0, self._counts.get(name, 0) + amount)
         return {name: self._counts.get(name, 0) for name in amounts}
 
     def _forget(self) -> None:

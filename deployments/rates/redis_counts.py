@@ -11,6 +11,11 @@ from deployments.rates.counts import LIFE_S, Amounts
 from models.errors import Failed
 
 PREFIX = "stepserve/"
+ADD = """
+local count = math.max(0, (redis.call("GET", KEYS[1]) or 0) + ARGV[1])
+redis.call("SET", KEYS[1], count, "EX", ARGV[2])
+return count
+"""
 
 
 class RedisCounts:
@@ -24,14 +29,11 @@ class RedisCounts:
         pipe = self._redis.pipeline(transaction=False)
         for name, amount in amounts.items():
             if amount:
-                pipe.incrby(PREFIX + name, amount)
+                pipe.eval(ADD, 1, PREFIX + name, amount, LIFE_S)
             else:
                 pipe.get(PREFIX + name)
-        for name, amount in amounts.items():
-            if amount:
-                pipe.expire(PREFIX + name, LIFE_S)
         try:
             answers = await pipe.execute()
         except (RedisError, OSError) as error:
             raise Failed(f"{type(error).__name__}: {error}") from error
-        return {name: int(answer or 0) for name, answer in zip(amounts, answers, strict=False)}
+        return {name: int(answer or 0) for name, answer in zip(amounts, answers, strict=True)}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from configs.settings import KeyLimits
 from deployments.openai.errors import ApiError
 from deployments.rates.allowance import Allowance
-from deployments.rates.counts import LenientCounts, MemoryCounts
+from deployments.rates.counts import LIFE_S, LenientCounts, MemoryCounts
 from deployments.rates.estimate import Estimate
 from deployments.rates.refusals import Refusals
 from tests.deployments.rates.clock import MINUTE, Clock
@@ -163,6 +163,19 @@ async def test_anthropics_names_and_moments() -> None:
         "anthropic-ratelimit-tokens-remaining": "20",
         "anthropic-ratelimit-tokens-reset": "2027-01-15T08:02:00Z",
     }
+
+
+async def test_what_was_charged_to_counts_that_are_lost_allows_nobody_more() -> None:
+    life = Clock()
+    shared = Shared(counts=MemoryCounts(life))
+    limits = {"tokens_per_minute": 100, "requests_per_minute": 2, "requests_at_once": 2}
+    earlier = [await shared.take(40, 0, **limits) for _ in range(2)]
+    life.pass_by(LIFE_S)
+    for allowance in earlier:
+        await allowance.end(None)
+    for _ in range(2):
+        await shared.take(40, 0, **limits)
+    await shared.refused(40, 0, **limits)
 
 
 @dataclass(frozen=True)

@@ -43,12 +43,19 @@ def counts(request: pytest.FixtureRequest) -> Iterator[Counts]:
 async def test_counters_add_up(counts: Counts) -> None:
     assert await counts.add({"a": 3, "b": 0}) == {"a": 3, "b": 0}
     assert await counts.add({"b": 0, "a": -1, "c": 5}) == {"b": 0, "a": 2, "c": 5}
-    assert await counts.add({"a": 0, "c": -6}) == {"a": 2, "c": -1}
+    assert await counts.add({"a": 0, "c": -4}) == {"a": 2, "c": 1}
+
+
+async def test_no_counter_falls_below_zero(counts: Counts) -> None:
+    assert await counts.add({"a": -5, "b": 3}) == {"a": 0, "b": 3}
+    assert await counts.add({"a": 2, "b": -4}) == {"a": 2, "b": 0}
+    assert await counts.add({"a": 0, "b": 1}) == {"a": 2, "b": 1}
 
 
 async def test_many_at_once_lose_nothing(counts: Counts) -> None:
+    await counts.add({"b": 60})
     await asyncio.gather(*(counts.add({"a": 2, "b": -1}) for _ in range(50)))
-    assert await counts.add({"a": 0, "b": 0}) == {"a": 100, "b": -50}
+    assert await counts.add({"a": 0, "b": 0}) == {"a": 100, "b": 10}
 
 
 async def test_counters_in_memory_are_forgotten_in_their_time() -> None:
