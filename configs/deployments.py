@@ -22,7 +22,7 @@ def deployment_names(settings: AppSettings) -> list[str]:
     limits = settings.rate_limits
     single = {
         "Responses": settings.responses_kept,
-        "RateLimits": limits.apply and limits.storage is None,
+        "RateLimits": limits.any_limits and limits.storage is None,
         "Batches": settings.batches,
     }
     own = ["Ingress", *(name for name, wanted in single.items() if wanted)]

@@ -248,7 +248,7 @@ class RateLimits(KeyLimits):
         return self.model_copy(update={name: getattr(own, name) for name in given})
 
     @property
-    def apply(self) -> bool:
+    def any_limits(self) -> bool:
         """Whether any key has limits."""
         return self.limited or any(one.limited for one in self.keys)
 
@@ -257,7 +257,7 @@ class RateLimits(KeyLimits):
         names = [one.name for one in self.keys]
         if len(set(names)) != len(names):
             raise ValueError("`rate_limits.keys`: a name is there twice")
-        if self.storage is not None and not self.apply:
+        if self.storage is not None and not self.any_limits:
             raise ValueError("`rate_limits.storage` is of no use without limits")
         return self
 
@@ -348,7 +348,7 @@ class AppSettings(Settings):
 
     @model_validator(mode="after")
     def _limits_of_keys(self) -> "AppSettings":
-        if self.rate_limits.apply and not self.api_keys and self.api_keys_file is None:
+        if self.rate_limits.any_limits and not self.api_keys and self.api_keys_file is None:
             raise ValueError("`rate_limits` are of API keys: give `api_keys` or an `api_keys_file`")
         return self
 

@@ -97,7 +97,7 @@ class Ingress:
 
     async def __serve_build_asgi_app__(self) -> Starlette:
         settings = self._settings
-        ingress = self if settings.rate_limits.apply else None
+        ingress = self if settings.rate_limits.any_limits else None
         graph = Graph(self._engines, ingress, self._batches, vllm_names=settings.vllm_metrics)
         return create_app(
             self._engines,
@@ -139,7 +139,9 @@ def build(args: AppSettings) -> Application:
     models = [bind_model(one, sharing) for one in args.models]  # first to start: they take longest
     tokenizers = [bind_tokenizer(model) for model in args.models]
     responses = bind_responses(args) if args.responses_kept else None
-    counts = bind_counts() if args.rate_limits.apply and args.rate_limits.storage is None else None
+    counts = (
+        bind_counts() if args.rate_limits.any_limits and args.rate_limits.storage is None else None
+    )
     batches = bind_batches(args, models, tokenizers) if args.batches else None
     return _bind(Ingress, args, models, tokenizers, responses, counts, batches)
 

@@ -82,7 +82,7 @@ def rate_limiter(
     settings: RateLimits, keys: KeyRing, counts: Counts | None, refusals: Refusals
 ) -> RateLimiter | None:
     """None without limits."""
-    if not settings.apply:
+    if not settings.any_limits:
         return None
     return RateLimiter(settings, keys.names, counts or own_counts(settings), refusals)
 
@@ -100,7 +100,7 @@ def cross_origin(settings: AppSettings) -> list[Middleware]:
     """CORS for the origins of the settings. Keys are headers of their own, so no credentials."""
     if not settings.cors_origins:
         return []
-    limits = EXPOSED if settings.rate_limits.apply else ()
+    limits = EXPOSED if settings.rate_limits.any_limits else ()
     cors = Middleware(
         CORSMiddleware,
         allow_origins=settings.cors_origins,
