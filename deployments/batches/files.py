@@ -67,7 +67,7 @@ class Files:
             return self._records[upload]
         if upload not in self._sizes:
             raise Invalid("The upload was interrupted.", "file")
-        if sum(one.owner == wish.owner for one in self._records.values()) >= MOST_FILES:
+        if sum(one.owner == wish.owner for one in [*self._records.values()]) >= MOST_FILES:
             raise Invalid(f"No more than {MOST_FILES} files are kept: delete some.")
         (self._uploads / upload).replace(self.path(upload))
         return self._record(upload, wish, self._sizes.pop(upload))
@@ -97,7 +97,7 @@ class Files:
         """All of an owner's, the newest first."""
         return [
             one
-            for one in reversed(self._records.values())
+            for one in reversed([*self._records.values()])  # a thread may adopt one meanwhile
             if one.owner == owner and one.expires_at > now() and purpose in (None, one.purpose)
         ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from argparse import Namespace
 from contextlib import suppress
@@ -17,6 +18,7 @@ from starlette.types import Message
 
 from deployments.batches.disk import PARTS, Space
 from deployments.batches.files import Files
+from deployments.batches.wire import FileWish
 from deployments.serve_command import effective_config, require_files
 from models.errors import Invalid
 from models.mock import MockEngine
@@ -204,6 +206,29 @@ def test_an_upload_that_is_dropped_while_it_is_written_leaves_nothing(tmp_path: 
     files.sweep(set())
     assert space.used == 0
     assert files_in(tmp_path) == []
+
+
+def test_files_are_listed_while_a_batch_brings_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for part in PARTS:
+        (tmp_path / part).mkdir()
+    files = Files(tmp_path, Space(1000 * MIB), MIB, 3600)
+    wish = FileWish(owner="ann", filename="x", purpose="batch_output")
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # more of them in the time
+
+    def adopt_many() -> None:
+        for i in range(500):
+            files.adopt(str(i), wish)
+
+    adopting = Thread(target=adopt_many)
+    adopting.start()
+    seen = [len(files.of("ann"))]
+    while adopting.is_alive():
+        seen.append(len(files.of("ann")))
+    adopting.join()
+    assert seen == sorted(seen)
+    assert len(files.of("ann")) == 500
 
 
 def _write(files: Files, upload: str) -> None:
