@@ -15,7 +15,12 @@ FORGOTTEN_S = 3600  # an upload of which nothing came for so long is given up
 
 
 class Files:
-    """One process's own. Blocking calls are told as such."""
+    """One process's own.
+
+    Calls that write or read as much as clients send are told as blocking, and are for threads. All
+    others are for the event loop, which keeps them in order, and wait for the disk no longer than
+    a record or a part of an upload takes.
+    """
 
     def __init__(self, folder: Path, space: Space, max_bytes: int, kept_s: int) -> None:
         self._files = folder / "files"
@@ -80,7 +85,7 @@ class Files:
                 (self._uploads / upload).unlink(missing_ok=True)
 
     def adopt(self, id: str, wish: FileWish) -> None:
-        """What a batch wrote to ``path(id)``, which counts as used already, becomes a file."""
+        """What a batch wrote to ``path(id)``, which is used space already, is a file; blocking."""
         if id not in self._records:
             self._record(id, wish, size_of(self.path(id)))
 

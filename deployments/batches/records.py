@@ -13,7 +13,7 @@ MOST_UNFINISHED = 100
 
 
 class Batches:
-    """One process's own."""
+    """One process's own, and all calls on its event loop: a record must be on the disk in order."""
 
     def __init__(self, folder: Path, space: Space, kept_s: int) -> None:
         self._folder = folder / "batches"
@@ -42,7 +42,7 @@ class Batches:
         }
 
     def add(self, record: BatchRecord) -> None:
-        """Raises ``Invalid`` if its owner has too many."""
+        """Raises ``Invalid`` if its owner has too many; waits for the disk."""
         own = self.of(record.owner)
         if len(own) >= MOST_BATCHES:
             raise Invalid(f"No more than {MOST_BATCHES} batches are kept.")
@@ -54,7 +54,7 @@ class Batches:
         self._space.add(RECORD_BYTES)
 
     def save(self, record: BatchRecord) -> None:
-        """As it is now. Raises ``OSError``."""
+        """As it is now; waits for the disk. Raises ``OSError``."""
         save(self._folder / f"{record.id}.json", record)
 
     def find(self, owner: str, id: str) -> BatchRecord | None:
