@@ -10,8 +10,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from models.step.grouped import GroupedLinear
-from models.step.host import available_memory, instructions
-from models.step.native.blueprint import Blueprint, read_blueprint
+from models.step.host import available_memory
+from models.step.native.blueprint import read_blueprint
 from models.step.native.build import NoNative
 from models.step.native.forward import NativeForward
 from models.step.native.library import LANES
@@ -44,7 +44,6 @@ class NativeWay:
         """Raises NoNative if the kernels do not know this model, or cannot be had here."""
         _require_suited(model, block_size, bits)
         self._blueprint = read_blueprint(model, Trace(model))
-        _require_faster(model, self._blueprint)
         self._team = Team(torch.get_num_threads())
         # Such weights are read so fast that keys and values of 32 would be most of a step.
         half = torch.bfloat16 if self._team.multiplies_bfloat16 else torch.float16
@@ -143,13 +142,6 @@ def _require_suited(model: PreTrainedModel, block_size: int, bits: int | None) -
             f"copies of its weights take up to {copies / 2**30:.1f} GiB while it is loaded, and"
             f" {free / 2**30:.1f} GiB are free"
         )
-
-
-def _require_faster(model: PreTrainedModel, blueprint: Blueprint) -> None:
-    """What torch does about experts takes longer than its matrix units save."""
-    units = computed_in(model) == torch.bfloat16 and "amx_bf16" in instructions()
-    if units and not blueprint.has_experts:
-        raise NoNative("they do not use the processor's matrix units for bfloat16")
 
 
 def _copies(model: PreTrainedModel, bits: int | None) -> int:

@@ -4,6 +4,9 @@
 // registers, and would push some of the sums out of them in the middle of the loop.
 #include "products.h"
 
+#include "ahead.h"
+#include "units.h"
+
 namespace {
 
 #if defined(__AVX512F__)
@@ -13,20 +16,6 @@ constexpr int kByteTile = 6;  // likewise, with the integer sums of a group besi
 constexpr int kTile = 3;
 constexpr int kByteTile = 2;
 #endif
-constexpr int kAhead = 4096;  // bytes of weights that are asked for before they are needed
-constexpr int kLine = 64;     // bytes of memory that come together
-
-// Weights that are asked for before they are needed, at each 128 bytes that a tile multiplies: a
-// core that is busy with many rows does not do so early enough by itself.
-struct Ahead {
-  const char* next;
-  int step;
-  void ask() {
-    __builtin_prefetch(next, 0, 2);
-    __builtin_prefetch(next + kLine, 0, 2);
-    next += step;
-  }
-};
 
 template <int M>
 struct Sums {
@@ -340,7 +329,9 @@ void multiply(const Matrix& w, int panel, const Rows& x, int row, int count, Out
   };
   switch (w.format) {
     case Format::kFloat32: return all(InFloats{});
-    case Format::kBFloat16: return x.format == Format::kBFloat16 ? all(InPairs{}) : all(InHalves{});
+    case Format::kBFloat16:
+      if (x.format != Format::kBFloat16) return all(InHalves{});
+      return has_units() ? unit_tiles(w, panel, x, row, count, out) : all(InPairs{});
     case Format::kInt8: return all(InBytes{});
     case Format::kInt4:
       if (x.format != Format::kInt8) return all(InFloatCodes{});

@@ -23,12 +23,6 @@ from tests.models.step.tiny import greedy, prompts, served, tiny
 NEW = 12
 
 
-@pytest.fixture(autouse=True)
-def no_matrix_units(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With AMX, torch would serve bfloat16."""
-    monkeypatch.setattr(native_way, "instructions", frozenset[str])
-
-
 def native(model: PreTrainedModel, **wishes: Any) -> StepModel:
     step_model = served(model, block_size=16, kv_cache_gib=0.01, **wishes)
     assert step_model.describe()["kernels"].startswith("paged, native (")
@@ -126,17 +120,6 @@ def test_native_kernels_that_cannot_be_are_an_error_if_they_were_asked_for() -> 
 def test_sampling_shares_the_threads_of_the_steps() -> None:
     step_model = native(tiny("llama", **FITTING))
     assert step_model._kernels._team is step_model._forward._stack.team  # type: ignore[attr-defined]
-
-
-def test_matrix_units_for_bfloat16_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native_way, "instructions", lambda: frozenset({"amx_bf16"}))
-    kernels = served(tiny("llama", **FITTING, dtype=torch.bfloat16), block_size=16).describe()[
-        "kernels"
-    ]
-    assert kernels.startswith("paged, sdpa (native: ")
-    assert "matrix units" in kernels
-    native(tiny("llama", **FITTING))
-    native(experts(dtype=torch.bfloat16))
 
 
 def test_where_rounding_sends_tokens_to_other_experts_float32_decides() -> None:

@@ -1,0 +1,118 @@
+// Products of bfloat16 by a processor's matrix units: Intel's AMX, in tiles of 16 rows.
+//
+// A tile sums the even and the odd of 32 inputs apart, in float32. What becomes of a row depends on
+// no other row, but on its being multiplied so: where there are units, they multiply all rows.
+#pragma once
+
+#include "ahead.h"
+#include "products.h"
+
+#if defined(__AMX_TILE__) && defined(__AMX_BF16__) && defined(__linux__)
+
+#include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+constexpr int kUnitRows = 16;   // of x in a tile
+constexpr int kUnitPairs = 16;  // of inputs in a tile
+
+// Linux gives the registers to a process that asks.
+inline bool has_units() {
+  constexpr int kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  static const bool granted = syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
+  return granted;
+}
+
+// Compilers do not know that the instructions for tiles read memory: it is to be written by now.
+inline void written(const void* from) { asm volatile("" ::"r"(from) : "memory"); }
+
+// As `ldtilecfg` reads it.
+struct alignas(64) TileShapes {
+  uint8_t palette = 1, first_row = 0, unused[14] = {};
+  uint16_t bytes[16] = {};
+  uint8_t rows[16] = {};
+};
+
+// Of a core, while this lives: 0 to 3 for sums, 4 and 5 for rows of x, 6 and 7 for weights.
+class UnitTiles {
+ public:
+  // Up to twice kUnitRows rows.
+  explicit UnitTiles(int rows) {
+    const int upper = std::min(rows, kUnitRows), lower = rows - upper;
+    const int heights[] = {upper, upper, lower, lower, upper, lower, kUnitPairs, kUnitPairs};
+    TileShapes shapes;
+    for (int tile = 0; tile < 8; ++tile)
+      if (heights[tile]) shapes.rows[tile] = heights[tile], shapes.bytes[tile] = kLine;
+    written(&shapes);
+    _tile_loadconfig(&shapes);
+  }
+  ~UnitTiles() { _tile_release(); }
+};
+
+// Of 32 inputs: `weights` as they lie in a panel.
+template <bool Lower>
+inline void add_unit(const char* weights, const uint16_t* x, size_t stride) {
+  _tile_loadd(6, weights, 2 * kLine);
+  _tile_loadd(7, weights + kLine, 2 * kLine);
+  _tile_loadd(4, x, sizeof *x * stride);
+  _tile_dpbf16ps(0, 4, 6);
+  _tile_dpbf16ps(1, 4, 7);
+  if constexpr (Lower) {
+    _tile_loadd(5, x + kUnitRows * stride, sizeof *x * stride);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+}
+
+// Behind a row's end are zeros, with which no number may be multiplied that is none.
+template <bool Lower>
+inline void add_units(const Matrix& w, const char* weights, const uint16_t* x, size_t stride,
+                      Ahead ahead) {
+  const int whole = w.words() / kUnitPairs, rest = w.words() % kUnitPairs;
+  for (int unit = 0; unit < whole; ++unit) {
+    for (int line = 0; line < kUnitPairs; ++line) ahead.ask();
+    add_unit<Lower>(weights, x, stride);
+    weights += kUnitPairs * 2 * kLine;
+    x += 2 * kUnitPairs;
+  }
+  if (rest == 0) return;
+  alignas(64) char last[kUnitPairs * 2 * kLine] = {};
+  std::memcpy(last, weights, static_cast<size_t>(rest) * 2 * kLine);
+  written(last);
+  add_unit<Lower>(last, x, stride);
+}
+
+// Both of bfloat16; as `tiles` does it.
+inline void unit_tiles(const Matrix& w, int panel, const Rows& x, int row, int count,
+                       Floats (*out)[2]) {
+  constexpr int kAtOnce = 2 * kUnitRows;
+  const int passes = (count + kAtOnce - 1) / kAtOnce;
+  const size_t size = w.panel_bytes();
+  const char* next = w.panel(panel) + (passes == 1 ? kAhead : size);
+  for (int pass = 0; pass < passes; ++pass, row += kAtOnce, out += kAtOnce) {
+    const int rows = std::min(kAtOnce, count - pass * kAtOnce);
+    const UnitTiles tiles(rows);
+    const Ahead ahead{next + size / passes * pass, 2 * kLine / passes};
+    const uint16_t* from = x.halves + static_cast<size_t>(row) * x.stride;
+    _tile_zero(0);
+    _tile_zero(1);
+    if (rows > kUnitRows) {
+      _tile_zero(2);
+      _tile_zero(3);
+      add_units<true>(w, w.panel(panel), from, x.stride, ahead);
+      _tile_stored(2, out[kUnitRows], sizeof *out);
+      _tile_stored(3, out[kUnitRows] + 1, sizeof *out);
+    } else {
+      add_units<false>(w, w.panel(panel), from, x.stride, ahead);
+    }
+    _tile_stored(0, out[0], sizeof *out);
+    _tile_stored(1, out[0] + 1, sizeof *out);
+  }
+}
+
+#else
+
+inline bool has_units() { return false; }
+inline void unit_tiles(const Matrix&, int, const Rows&, int, int, Floats (*)[2]) {}
+
+#endif
