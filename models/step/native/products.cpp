@@ -332,7 +332,9 @@ void multiply(const Matrix& w, int panel, const Rows& x, int row, int count, Out
     case Format::kBFloat16:
       if (x.format != Format::kBFloat16) return all(InHalves{});
       return has_units() ? unit_tiles(w, panel, x, row, count, out) : all(InPairs{});
-    case Format::kInt8: return all(InBytes{});
+    case Format::kInt8:
+      if (count < kFewest || !has_units()) return all(InBytes{});
+      return byte_unit_tiles(w, panel, x, row, count, out);
     case Format::kInt4:
       if (x.format != Format::kInt8) return all(InFloatCodes{});
       if (w.group == kGroup) return code_tiles<kGroup>(w, panel, x, row, count, out);

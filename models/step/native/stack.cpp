@@ -3,6 +3,7 @@
 
 #include "guard.h"
 #include "joined.h"
+#include "units.h"
 
 Stack::Stack(Team& team, const Shape& shape, const void* embedding)
     : shape_(shape), team_(team), embedding_(embedding), layers_(shape.layers) {
@@ -121,7 +122,9 @@ int stack_forward(Stack* stack, const Step* step) {
 int64_t stack_weight_bytes(const Stack* stack) {
   return static_cast<int64_t>(stack->weight_bytes());
 }
-const char* stack_instructions() { return instructions(); }
+const char* stack_instructions() {
+  return has_units() ? "AVX-512 with VNNI and BF16, AMX" : instructions();
+}
 bool stack_multiplies_bfloat16() { return kMultipliesBFloat16; }
 void stack_destroy(Stack* stack) { delete stack; }
 }

@@ -1,20 +1,24 @@
-// Products of bfloat16 by a processor's matrix units: Intel's AMX, in tiles of 16 rows.
+// Products by a processor's matrix units: Intel's AMX, in tiles of 16 rows.
 //
-// A tile sums the even and the odd of 32 inputs apart, in float32. What becomes of a row depends on
-// no other row, but on its being multiplied so: where there are units, they multiply all rows.
+// Of bfloat16 a tile sums the even and the odd of 32 inputs apart, in float32. What becomes of a row
+// depends on no other row, but on its being multiplied so: where there are units, they multiply all
+// rows. Of bytes sums are whole numbers, the same to the bit however they come about.
 #pragma once
+
+#include <type_traits>
 
 #include "ahead.h"
 #include "products.h"
 
-#if defined(__AMX_TILE__) && defined(__AMX_BF16__) && defined(__linux__)
+#if defined(__AMX_TILE__) && defined(__AMX_BF16__) && defined(__AMX_INT8__) && defined(__linux__)
 
 #include <immintrin.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 constexpr int kUnitRows = 16;   // of x in a tile
-constexpr int kUnitPairs = 16;  // of inputs in a tile
+constexpr int kUnitPairs = 16;  // of inputs in a tile, or fours of bytes
+constexpr int kFewest = 7;      // rows from which on units are faster with bytes
 
 // Linux gives the registers to a process that asks.
 inline bool has_units() {
@@ -82,37 +86,106 @@ inline void add_units(const Matrix& w, const char* weights, const uint16_t* x, s
   add_unit<Lower>(last, x, stride);
 }
 
-// Both of bfloat16; as `tiles` does it.
-inline void unit_tiles(const Matrix& w, int panel, const Rows& x, int row, int count,
-                       Floats (*out)[2]) {
+// As `tiles` does it: `work(row, rows, out, ahead)` for up to twice kUnitRows rows at a time.
+template <class Work>
+inline void each_pass(const Matrix& w, int panel, int row, int count, Floats (*out)[2],
+                      const Work& work) {
   constexpr int kAtOnce = 2 * kUnitRows;
   const int passes = (count + kAtOnce - 1) / kAtOnce;
   const size_t size = w.panel_bytes();
   const char* next = w.panel(panel) + (passes == 1 ? kAhead : size);
-  for (int pass = 0; pass < passes; ++pass, row += kAtOnce, out += kAtOnce) {
-    const int rows = std::min(kAtOnce, count - pass * kAtOnce);
+  for (int pass = 0; count > 0; ++pass, row += kAtOnce, out += kAtOnce, count -= kAtOnce) {
+    const int rows = std::min(kAtOnce, count);
     const UnitTiles tiles(rows);
-    const Ahead ahead{next + size / passes * pass, 2 * kLine / passes};
-    const uint16_t* from = x.halves + static_cast<size_t>(row) * x.stride;
-    _tile_zero(0);
-    _tile_zero(1);
-    if (rows > kUnitRows) {
-      _tile_zero(2);
-      _tile_zero(3);
-      add_units<true>(w, w.panel(panel), from, x.stride, ahead);
-      _tile_stored(2, out[kUnitRows], sizeof *out);
-      _tile_stored(3, out[kUnitRows] + 1, sizeof *out);
-    } else {
-      add_units<false>(w, w.panel(panel), from, x.stride, ahead);
-    }
-    _tile_stored(0, out[0], sizeof *out);
-    _tile_stored(1, out[0] + 1, sizeof *out);
+    work(row, rows, out, Ahead{next + size / passes * pass, 2 * kLine / passes});
   }
+}
+
+template <bool Lower>
+inline void zero_units() {
+  _tile_zero(0);
+  _tile_zero(1);
+  if constexpr (Lower) {
+    _tile_zero(2);
+    _tile_zero(3);
+  }
+}
+
+// A row's sums are 2 * kLine bytes.
+template <bool Lower>
+inline void store_units(char* out) {
+  _tile_stored(0, out, 2 * kLine);
+  _tile_stored(1, out + kLine, 2 * kLine);
+  if constexpr (Lower) {
+    _tile_stored(2, out + kUnitRows * 2 * kLine, 2 * kLine);
+    _tile_stored(3, out + (kUnitRows * 2 + 1) * kLine, 2 * kLine);
+  }
+}
+
+// Both of bfloat16.
+inline void unit_tiles(const Matrix& w, int panel, const Rows& x, int row, int count,
+                       Floats (*out)[2]) {
+  each_pass(w, panel, row, count, out, [&](int row, int rows, Floats (*out)[2], Ahead ahead) {
+    const auto all = [&]<bool Lower>(std::bool_constant<Lower>) {
+      zero_units<Lower>();
+      add_units<Lower>(w, w.panel(panel), x.halves + static_cast<size_t>(row) * x.stride, x.stride,
+                       ahead);
+      store_units<Lower>(reinterpret_cast<char*>(out));
+    };
+    rows > kUnitRows ? all(std::true_type{}) : all(std::false_type{});
+  });
+}
+
+// Of the 64 inputs of a group.
+template <bool Lower>
+inline void add_byte_unit(const char* weights, const int8_t* x, size_t stride) {
+  _tile_loadd(6, weights, 2 * kLine);
+  _tile_loadd(7, weights + kLine, 2 * kLine);
+  _tile_loadd(4, x, stride);
+  _tile_dpbsud(0, 4, 6);
+  _tile_dpbsud(1, 4, 7);
+  if constexpr (Lower) {
+    _tile_loadd(5, x + kUnitRows * stride, stride);
+    _tile_dpbsud(2, 5, 6);
+    _tile_dpbsud(3, 5, 7);
+  }
+}
+
+// Both of 8 bit.
+inline void byte_unit_tiles(const Matrix& w, int panel, const Rows& x, int row, int count,
+                            Floats (*out)[2]) {
+  const int groups = w.groups(), stride = groups * kGroup;
+  each_pass(w, panel, row, count, out, [&](int row, int rows, Floats (*out)[2], Ahead ahead) {
+    const char* p = w.panel(panel);
+    const int8_t* bytes = x.bytes + static_cast<size_t>(row) * stride;
+    Ints parts[2 * kUnitRows][2];
+    for (int m = 0; m < rows; ++m) out[m][0] = out[m][1] = Floats{};
+    for (int g = 0; g < groups; ++g, bytes += kGroup, p += (kGroup / 4 + 1) * 2 * kLine) {
+      for (int line = 0; line <= kGroup / 4; ++line) ahead.ask();
+      const auto all = [&]<bool Lower>(std::bool_constant<Lower>) {
+        zero_units<Lower>();
+        add_byte_unit<Lower>(p, bytes, stride);
+        store_units<Lower>(reinterpret_cast<char*>(parts));
+      };
+      rows > kUnitRows ? all(std::true_type{}) : all(std::false_type{});
+      const Floats low = load<Floats>(p + kGroup / 4 * 2 * kLine);
+      const Floats high = load<Floats>(p + (kGroup / 2 + 1) * kLine);
+      for (int m = 0; m < rows; ++m) {
+        const int at = (row + m) * groups + g;
+        const Ints offset = ints(x.offsets[at]);
+        const float scale = x.scales[at];
+        out[m][0] += __builtin_convertvector(parts[m][0] + offset, Floats) * (low * scale);
+        out[m][1] += __builtin_convertvector(parts[m][1] + offset, Floats) * (high * scale);
+      }
+    }
+  });
 }
 
 #else
 
 inline bool has_units() { return false; }
+constexpr int kFewest = 0;
 inline void unit_tiles(const Matrix&, int, const Rows&, int, int, Floats (*)[2]) {}
+inline void byte_unit_tiles(const Matrix&, int, const Rows&, int, int, Floats (*)[2]) {}
 
 #endif

@@ -19,9 +19,7 @@ using Bytes16 = int8_t __attribute__((vector_size(16)));
 
 // The instructions that this was compiled for, as far as they matter here.
 inline const char* instructions() {
-#if defined(__AVX512VNNI__) && defined(__AVX512BF16__) && defined(__AMX_BF16__)
-  return "AVX-512 with VNNI and BF16, AMX";
-#elif defined(__AVX512VNNI__) && defined(__AVX512BF16__)
+#if defined(__AVX512VNNI__) && defined(__AVX512BF16__)
   return "AVX-512 with VNNI and BF16";
 #elif defined(__AVX512VNNI__)
   return "AVX-512 with VNNI";
