@@ -110,3 +110,5 @@ def _native(
         if isinstance(reason, NoLibrary):
             logger.warning("steps take longer without native kernels: %s", reason)
         yield f"native: {reason}"
+    except Exception as error:  # whatever an unknown architecture does while it is read
+        yield f"native: {type(error).__name__}: {error}"

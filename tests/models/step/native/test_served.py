@@ -104,6 +104,13 @@ def test_torch_serves_what_is_wished_so_or_not_known() -> None:
     assert kernels["kernels"] == "paged, sdpa (native: blocks of 4 tokens are not made of 16)"
 
 
+def test_what_cannot_be_read_is_served_by_torch() -> None:
+    other = tiny("llama", **FITTING)
+    vars(other)["get_output_embeddings"] = None
+    kernels = served(other, block_size=16).describe()["kernels"]
+    assert kernels.startswith("paged, sdpa (native: TypeError: 'NoneType' object is not callable")
+
+
 def test_four_bits_are_refused_where_only_torch_would_serve() -> None:
     for changes in ({"block_size": 4}, {"block_size": 16, "kernels": "sdpa"}):
         with pytest.raises(ValueError, match="int4, which only native kernels compute: "):
