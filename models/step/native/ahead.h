@@ -1,6 +1,8 @@
 // Asking for memory before it is needed.
 #pragma once
 
+#include "matrix.h"
+
 constexpr int kAhead = 4096;  // bytes of weights that are asked for before they are needed
 constexpr int kLine = 64;     // bytes of memory that come together
 
@@ -15,3 +17,11 @@ struct Ahead {
     next += step;
   }
 };
+
+// Of a panel whose rows take several passes. A single one asks for what it soon needs itself, several
+// share in asking for the next panel: so memory is read all the while, not only by the first of them.
+inline Ahead ahead_of(const Matrix& w, int panel, int pass, int passes) {
+  const size_t size = w.panel_bytes();
+  const char* next = w.panel(panel) + (passes == 1 ? kAhead : size);
+  return {next + size / passes * pass, 2 * kLine / passes};
+}

@@ -279,18 +279,14 @@ void last_tile(const Matrix& w, const char* weights, const Rows& x, int row, int
   }
 }
 
-// `weights` are those of the panel, as they are multiplied. One tile asks for what it soon needs
-// itself, several share in asking for the next panel: so memory is read all the while, not only by
-// the first of them.
+// `weights` are those of the panel, as they are multiplied.
 template <class How>
 void tiles(const Matrix& w, int panel, const char* weights, const Rows& x, int row, int count,
            Output* out) {
   constexpr int M = How::kRows;
   const int passes = (count + M - 1) / M;
-  const size_t size = w.panel_bytes();
-  const char* next = w.panel(panel) + (passes == 1 ? kAhead : size);
   for (int pass = 0; count > 0; count -= M, row += M, out += M, ++pass) {
-    const Ahead ahead{next + size / passes * pass, 2 * kLine / passes};
+    const Ahead ahead = ahead_of(w, panel, pass, passes);
     if (count >= M) tile<How, M>(w, weights, x, row, ahead, out);
     else last_tile<How, M - 1>(w, weights, x, row, count, ahead, out);
   }
@@ -333,7 +329,7 @@ void multiply(const Matrix& w, int panel, const Rows& x, int row, int count, Out
       if (x.format != Format::kBFloat16) return all(InHalves{});
       return has_units() ? unit_tiles(w, panel, x, row, count, out) : all(InPairs{});
     case Format::kInt8:
-      if (count < kFewest || !has_units()) return all(InBytes{});
+      if (count <= kByteTile || !has_units()) return all(InBytes{});
       return byte_unit_tiles(w, panel, x, row, count, out);
     case Format::kInt4:
       if (x.format != Format::kInt8) return all(InFloatCodes{});

@@ -18,7 +18,6 @@
 
 constexpr int kUnitRows = 16;   // of x in a tile
 constexpr int kUnitPairs = 16;  // of inputs in a tile, or fours of bytes
-constexpr int kFewest = 7;      // rows from which on units are faster with bytes
 
 // Linux gives the registers to a process that asks.
 inline bool has_units() {
@@ -53,29 +52,89 @@ class UnitTiles {
   ~UnitTiles() { _tile_release(); }
 };
 
-// Of 32 inputs: `weights` as they lie in a panel.
-template <bool Lower>
-inline void add_unit(const char* weights, const uint16_t* x, size_t stride) {
-  _tile_loadd(6, weights, 2 * kLine);
-  _tile_loadd(7, weights + kLine, 2 * kLine);
-  _tile_loadd(4, x, sizeof *x * stride);
-  _tile_dpbf16ps(0, 4, 6);
-  _tile_dpbf16ps(1, 4, 7);
-  if constexpr (Lower) {
-    _tile_loadd(5, x + kUnitRows * stride, sizeof *x * stride);
+// Rows of T with the weights: T is uint16_t for bfloat16, int8_t for bytes.
+template <class T>
+inline void multiply_upper() {
+  if constexpr (std::is_same_v<T, int8_t>) {
+    _tile_dpbsud(0, 4, 6);
+    _tile_dpbsud(1, 4, 7);
+  } else {
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+  }
+}
+
+template <class T>
+inline void multiply_lower() {
+  if constexpr (std::is_same_v<T, int8_t>) {
+    _tile_dpbsud(2, 5, 6);
+    _tile_dpbsud(3, 5, 7);
+  } else {
     _tile_dpbf16ps(2, 5, 6);
     _tile_dpbf16ps(3, 5, 7);
   }
 }
 
+// Of as many inputs as a tile holds: 32 of bfloat16 or 64 bytes, `stride` numbers from row to row;
+// `weights` as they lie in a panel.
+template <class Lower, class T>
+inline void add_unit(Lower, const char* weights, const T* x, size_t stride) {
+  _tile_loadd(6, weights, 2 * kLine);
+  _tile_loadd(7, weights + kLine, 2 * kLine);
+  _tile_loadd(4, x, sizeof *x * stride);
+  multiply_upper<T>();
+  if constexpr (Lower::value) {
+    _tile_loadd(5, x + kUnitRows * stride, sizeof *x * stride);
+    multiply_lower<T>();
+  }
+}
+
+template <class Lower>
+inline void zero_units(Lower) {
+  _tile_zero(0);
+  _tile_zero(1);
+  if constexpr (Lower::value) {
+    _tile_zero(2);
+    _tile_zero(3);
+  }
+}
+
+// A row's sums are 2 * kLine bytes.
+template <class Lower>
+inline void store_units(Lower, void* out) {
+  char* to = static_cast<char*>(out);
+  _tile_stored(0, to, 2 * kLine);
+  _tile_stored(1, to + kLine, 2 * kLine);
+  if constexpr (Lower::value) {
+    _tile_stored(2, to + kUnitRows * 2 * kLine, 2 * kLine);
+    _tile_stored(3, to + (kUnitRows * 2 + 1) * kLine, 2 * kLine);
+  }
+}
+
+// As `tiles` does it: `work(lower, row, rows, out, ahead)` for up to twice kUnitRows rows at a time;
+// `lower` tells whether there are more than kUnitRows.
+template <class Work>
+inline void each_pass(const Matrix& w, int panel, int row, int count, Floats (*out)[2],
+                      const Work& work) {
+  constexpr int kAtOnce = 2 * kUnitRows;
+  const int passes = (count + kAtOnce - 1) / kAtOnce;
+  for (int pass = 0; count > 0; ++pass, row += kAtOnce, out += kAtOnce, count -= kAtOnce) {
+    const int rows = std::min(kAtOnce, count);
+    const UnitTiles tiles(rows);
+    const Ahead ahead = ahead_of(w, panel, pass, passes);
+    if (rows > kUnitRows) work(std::true_type{}, row, rows, out, ahead);
+    else work(std::false_type{}, row, rows, out, ahead);
+  }
+}
+
 // Behind a row's end are zeros, with which no number may be multiplied that is none.
-template <bool Lower>
-inline void add_units(const Matrix& w, const char* weights, const uint16_t* x, size_t stride,
-                      Ahead ahead) {
+template <class Lower>
+inline void add_units(Lower lower, const Matrix& w, const char* weights, const uint16_t* x,
+                      size_t stride, Ahead ahead) {
   const int whole = w.words() / kUnitPairs, rest = w.words() % kUnitPairs;
   for (int unit = 0; unit < whole; ++unit) {
     for (int line = 0; line < kUnitPairs; ++line) ahead.ask();
-    add_unit<Lower>(weights, x, stride);
+    add_unit(lower, weights, x, stride);
     weights += kUnitPairs * 2 * kLine;
     x += 2 * kUnitPairs;
   }
@@ -83,91 +142,34 @@ inline void add_units(const Matrix& w, const char* weights, const uint16_t* x, s
   alignas(64) char last[kUnitPairs * 2 * kLine] = {};
   std::memcpy(last, weights, static_cast<size_t>(rest) * 2 * kLine);
   written(last);
-  add_unit<Lower>(last, x, stride);
-}
-
-// As `tiles` does it: `work(row, rows, out, ahead)` for up to twice kUnitRows rows at a time.
-template <class Work>
-inline void each_pass(const Matrix& w, int panel, int row, int count, Floats (*out)[2],
-                      const Work& work) {
-  constexpr int kAtOnce = 2 * kUnitRows;
-  const int passes = (count + kAtOnce - 1) / kAtOnce;
-  const size_t size = w.panel_bytes();
-  const char* next = w.panel(panel) + (passes == 1 ? kAhead : size);
-  for (int pass = 0; count > 0; ++pass, row += kAtOnce, out += kAtOnce, count -= kAtOnce) {
-    const int rows = std::min(kAtOnce, count);
-    const UnitTiles tiles(rows);
-    work(row, rows, out, Ahead{next + size / passes * pass, 2 * kLine / passes});
-  }
-}
-
-template <bool Lower>
-inline void zero_units() {
-  _tile_zero(0);
-  _tile_zero(1);
-  if constexpr (Lower) {
-    _tile_zero(2);
-    _tile_zero(3);
-  }
-}
-
-// A row's sums are 2 * kLine bytes.
-template <bool Lower>
-inline void store_units(char* out) {
-  _tile_stored(0, out, 2 * kLine);
-  _tile_stored(1, out + kLine, 2 * kLine);
-  if constexpr (Lower) {
-    _tile_stored(2, out + kUnitRows * 2 * kLine, 2 * kLine);
-    _tile_stored(3, out + (kUnitRows * 2 + 1) * kLine, 2 * kLine);
-  }
+  add_unit(lower, last, x, stride);
 }
 
 // Both of bfloat16.
 inline void unit_tiles(const Matrix& w, int panel, const Rows& x, int row, int count,
                        Floats (*out)[2]) {
-  each_pass(w, panel, row, count, out, [&](int row, int rows, Floats (*out)[2], Ahead ahead) {
-    const auto all = [&]<bool Lower>(std::bool_constant<Lower>) {
-      zero_units<Lower>();
-      add_units<Lower>(w, w.panel(panel), x.halves + static_cast<size_t>(row) * x.stride, x.stride,
-                       ahead);
-      store_units<Lower>(reinterpret_cast<char*>(out));
-    };
-    rows > kUnitRows ? all(std::true_type{}) : all(std::false_type{});
+  each_pass(w, panel, row, count, out, [&](auto lower, int row, int, auto out, Ahead ahead) {
+    const uint16_t* from = x.halves + static_cast<size_t>(row) * x.stride;
+    zero_units(lower);
+    add_units(lower, w, w.panel(panel), from, x.stride, ahead);
+    store_units(lower, out);
   });
-}
-
-// Of the 64 inputs of a group.
-template <bool Lower>
-inline void add_byte_unit(const char* weights, const int8_t* x, size_t stride) {
-  _tile_loadd(6, weights, 2 * kLine);
-  _tile_loadd(7, weights + kLine, 2 * kLine);
-  _tile_loadd(4, x, stride);
-  _tile_dpbsud(0, 4, 6);
-  _tile_dpbsud(1, 4, 7);
-  if constexpr (Lower) {
-    _tile_loadd(5, x + kUnitRows * stride, stride);
-    _tile_dpbsud(2, 5, 6);
-    _tile_dpbsud(3, 5, 7);
-  }
 }
 
 // Both of 8 bit.
 inline void byte_unit_tiles(const Matrix& w, int panel, const Rows& x, int row, int count,
                             Floats (*out)[2]) {
   const int groups = w.groups(), stride = groups * kGroup;
-  each_pass(w, panel, row, count, out, [&](int row, int rows, Floats (*out)[2], Ahead ahead) {
+  each_pass(w, panel, row, count, out, [&](auto lower, int row, int rows, auto out, Ahead ahead) {
     const char* p = w.panel(panel);
     const int8_t* bytes = x.bytes + static_cast<size_t>(row) * stride;
     Ints parts[2 * kUnitRows][2];
     for (int m = 0; m < rows; ++m) out[m][0] = out[m][1] = Floats{};
     for (int g = 0; g < groups; ++g, bytes += kGroup, p += (kGroup / 4 + 1) * 2 * kLine) {
       for (int line = 0; line <= kGroup / 4; ++line) ahead.ask();
-      const auto all = [&]<bool Lower>(std::bool_constant<Lower>) {
-        zero_units<Lower>();
-        add_byte_unit<Lower>(p, bytes, stride);
-        store_units<Lower>(reinterpret_cast<char*>(parts));
-      };
-      rows > kUnitRows ? all(std::true_type{}) : all(std::false_type{});
+      zero_units(lower);
+      add_unit(lower, p, bytes, stride);
+      store_units(lower, parts);
       const Floats low = load<Floats>(p + kGroup / 4 * 2 * kLine);
       const Floats high = load<Floats>(p + (kGroup / 2 + 1) * kLine);
       for (int m = 0; m < rows; ++m) {
@@ -184,7 +186,6 @@ inline void byte_unit_tiles(const Matrix& w, int panel, const Rows& x, int row, 
 #else
 
 inline bool has_units() { return false; }
-constexpr int kFewest = 0;
 inline void unit_tiles(const Matrix&, int, const Rows&, int, int, Floats (*)[2]) {}
 inline void byte_unit_tiles(const Matrix&, int, const Rows&, int, int, Floats (*)[2]) {}
 
