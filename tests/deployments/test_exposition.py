@@ -6,32 +6,21 @@ from deployments.exposition import Scrape, Scrapes, render
 from deployments.rates.refusals import Refusals
 from models.events import FinishReason
 from models.metric_table import METRICS
-from models.metrics import LlmMetrics, Sample
-from tests.deployments.exposed import lines
+from tests.deployments.exposed import lines, samples
 
-
-def samples(model: str, *, running: int, finished: int) -> list[Sample]:
-    metrics = LlmMetrics(model)
-    metrics.state(running=running, waiting=0, blocks_used=1, blocks=4)
-    for _ in range(finished):
-        metrics.request_finished(
-            FinishReason.STOP,
-            prompt_tokens=2,
-            completion_tokens=3,
-            queue_s=0.0,
-            first_token_s=0.02,
-            total_s=1.0,
-        )
-    return metrics.samples()
+STOP = FinishReason.STOP
 
 
 def test_replicas_are_summed_and_models_are_kept_apart() -> None:
-    replicas = (samples("a", running=1, finished=2), samples("a", running=3, finished=5))
+    replicas = (
+        samples("a", running=1, finished=[STOP] * 2),
+        samples("a", running=3, finished=[STOP] * 5),
+    )
     seen = lines(
         render(
             {
                 "a": Scrape(replicas, 2, 2),
-                "b": Scrape((samples("b", running=0, finished=1),), 1, 1),
+                "b": Scrape((samples("b", running=0, finished=[STOP] * 1),), 1, 1),
             }
         )
     )
@@ -44,7 +33,7 @@ def test_replicas_are_summed_and_models_are_kept_apart() -> None:
 
 
 def test_a_silent_replica_is_visible_and_blanks_nothing() -> None:
-    text = render({"a": Scrape((samples("a", running=1, finished=0),), replicas=2, scraped=1)})
+    text = render({"a": Scrape((samples("a", running=1),), replicas=2, scraped=1)})
     seen = lines(text)
     assert seen['stepserve_replicas{model="a"}'] == 2
     assert seen['stepserve_replicas_scraped{model="a"}'] == 1
@@ -71,7 +60,10 @@ def test_all_metrics_are_typed_even_without_any_answer() -> None:
 
 def test_a_late_replica_counts_as_before_and_a_gone_one_no_more() -> None:
     scrapes = Scrapes()
-    one, two = samples("a", running=1, finished=2), samples("a", running=1, finished=3)
+    one, two = (
+        samples("a", running=1, finished=[STOP] * 2),
+        samples("a", running=1, finished=[STOP] * 3),
+    )
     assert scrapes.take([("one", one), ("two", two)]) == Scrape((one, two), 2, 2)
     assert scrapes.take([("one", one), None]) == Scrape((two, one), 2, 1)
     assert scrapes.take([("one", one)]) == Scrape((one,), 1, 1)

@@ -5,27 +5,12 @@ import pytest
 from deployments.exposition import Scrape, render
 from deployments.vllm_metrics import NAMES
 from models.events import FinishReason
-from models.metrics import LlmMetrics, Sample
-from tests.deployments.exposed import lines
+from tests.deployments.exposed import lines, samples
 
 
 def scrapes(*reasons: FinishReason) -> dict[str, Scrape]:
-    return {"a": Scrape((samples(*reasons), samples(*reasons)), 2, 2)}
-
-
-def samples(*reasons: FinishReason) -> list[Sample]:
-    metrics = LlmMetrics("a")
-    metrics.state(running=3, waiting=2, blocks_used=1, blocks=4)
-    for reason in reasons:
-        metrics.request_finished(
-            reason,
-            prompt_tokens=2,
-            completion_tokens=3,
-            queue_s=0.0,
-            first_token_s=0.02,
-            total_s=1.0,
-        )
-    return metrics.samples()
+    replica = samples("a", running=3, waiting=2, finished=reasons)
+    return {"a": Scrape((replica, replica), 2, 2)}
 
 
 def test_only_who_asks_gets_the_other_names() -> None:
