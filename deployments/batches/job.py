@@ -7,6 +7,7 @@ import time
 from array import array
 from collections.abc import Iterator
 from io import BufferedReader
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +48,7 @@ class Job:
         record = self.record
         done: set[str] = set()
         record.completed, record.failed, record.usage = 0, 0, Usage()
-        for line in self._output.read():
-            done.add(line["custom_id"])
-            self._count(line)
-        for line in self._errors.read():
+        for line in chain(self._output.read(), self._errors.read()):
             done.add(line["custom_id"])
             self._count(line)
         found = check(self._path, record.endpoint, self._limits, done)
@@ -75,9 +73,7 @@ class Job:
 
     def put(self, line: dict[str, Any]) -> None:
         """What became of a line. Raises ``OSError``, and has then put nothing."""
-        response = line["response"]
-        succeeded = response is not None and response["status_code"] == OK
-        (self._output if succeeded else self._errors).append(line)
+        (self._output if _succeeded(line) else self._errors).append(line)
         self._count(line)
 
     async def abandon(self) -> None:
@@ -103,12 +99,16 @@ class Job:
             self._input = None
 
     def _count(self, line: dict[str, Any]) -> None:
-        response = line["response"]
-        if response is not None and response["status_code"] == OK:
+        if _succeeded(line):
             self.record.completed += 1
-            self.record.usage.add(response["body"])
+            self.record.usage.add(line["response"]["body"])
         else:
             self.record.failed += 1
+
+
+def _succeeded(line: dict[str, Any]) -> bool:
+    response = line["response"]
+    return response is not None and response["status_code"] == OK
 
 
 def begun(record: BatchRecord, found: Checked) -> None:
