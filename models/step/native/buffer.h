@@ -71,3 +71,12 @@ struct Buffer {
             bytes.data(), scales.data(), offsets.data(), sums.data()};
   }
 };
+
+// Writes the outputs of rows to a buffer's, the first of them to `first`.
+inline auto into(Buffer& buffer, int first) {
+  return [&buffer, first](int row, int panel, Floats low, Floats high) {
+    float* to = buffer.row(first + row) + panel * kPanel;
+    store(to, low);
+    store(to + kLanes, high);
+  };
+}

@@ -57,14 +57,6 @@ class Experts {
   }
 
  private:
-  static auto into(Buffer& buffer, int first) {
-    return [&buffer, first](int row, int panel, Floats low, Floats high) {
-      float* to = buffer.row(first + row) + panel * kPanel;
-      store(to, low);
-      store(to + kLanes, high);
-    };
-  }
-
   void line_up(Team& team, Format arithmetic, const Buffer& x, int rows);
   void choose(int row);
 
@@ -76,9 +68,9 @@ class Experts {
       const Run& run = desk_.lineup.run(item / panels);
       const int first = run.expert * panels;
       panel_of(w, first + item % panels, x, run.first, run.count,
-                     [&](int place, int panel, Floats low, Floats high) {
-                       write(place, panel - first, low, high);
-                     });
+               [&](int place, int panel, Floats low, Floats high) {
+                 write(place, panel - first, low, high);
+               });
     });
   }
 

@@ -131,10 +131,6 @@ void Stack::attend_to(const Layer& layer, const Step& step, const Part& part, co
 
 // All rows leave their keys and values; those of `part` go on.
 void Stack::run_layer(Layer& layer, const Step& step, const Part& part) {
-  const auto into_qkv = [this](int row, int panel, Floats low, Floats high) {
-    store(qkv_.row(row) + panel * kPanel, low);
-    store(qkv_.row(row) + panel * kPanel + kLanes, high);
-  };
   const auto into_v = [&](int row, int panel, Floats low, Floats high) {
     float* to = qkv_.row(row) + layer.qkv.n + panel * kPanel;
     store(to, low);
@@ -159,7 +155,7 @@ void Stack::run_layer(Layer& layer, const Step& step, const Part& part) {
   };
 
   team_.share(step.tokens, [&](int row) { normalise(layer.norm, row, x_.row(row)); });
-  matmul(team_, layer.qkv, normed_.rows(shape_.arithmetic), step.tokens, into_qkv);
+  matmul(team_, layer.qkv, normed_.rows(shape_.arithmetic), step.tokens, into(qkv_, 0));
   matmul(team_, layer.v, normed_.rows(shape_.arithmetic), step.tokens, into_v);
   in_format([&](auto format) {
     using T = decltype(format);
