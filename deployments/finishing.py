@@ -25,8 +25,18 @@ async def finish() -> None:
     if client is None:
         return
     applications: Mapping[str, Details] = client.get_serve_details()["applications"]
-    ready = (name for name, one in applications.items() if one["status"] != "DEPLOYING")
+    ready = (name for name, one in applications.items() if has_answered(one))
     await asyncio.gather(*(_finish(name, applications[name]["deployments"]) for name in ready))
+
+
+def has_answered(application: Details) -> bool:
+    """Whether it may be answering somebody: it was ready once.
+
+    Requests are answered as soon as every deployment has a replica that runs; Serve tells of the
+    application as one that deploys for up to some seconds more.
+    """
+    deployments: Mapping[str, Details] = application["deployments"]
+    return application["status"] != "DEPLOYING" or all(map(_runs, deployments.values()))
 
 
 async def _finish(application: str, deployments: Mapping[str, Details]) -> None:
@@ -34,6 +44,10 @@ async def _finish(application: str, deployments: Mapping[str, Details]) -> None:
         return
     ingress = serve.get_app_handle(application)
     told = deployments[ingress.deployment_name]
-    if any(replica["state"] == "RUNNING" for replica in told["replicas"]):
+    if _runs(told):
         patience_s = told["deployment_config"]["graceful_shutdown_timeout_s"]
         await results_of_all(ingress, "finish", timeout_s=patience_s)
+
+
+def _runs(deployment: Details) -> bool:
+    return any(replica["state"] == "RUNNING" for replica in deployment["replicas"])
