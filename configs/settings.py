@@ -32,6 +32,7 @@ GENERATING = {
     "prefix_cache",
     "step_tokens",
     "step_ms",
+    "stream_interval",
     "speculative_tokens",
     "speculative_ngram",
 }
@@ -94,6 +95,11 @@ class EngineSettings(Settings):
         None,
         description="how long a step should take while answers are generated, prompts beside them"
         " included; null: what 512 prompt tokens take, 50 to 170",
+    )
+    stream_interval: Annotated[int, Field(ge=1)] = Field(
+        1,
+        description="tokens of an answer that are passed on together, as one event of a stream, but"
+        " the first: more take less CPU beside the model, and a stop is noticed that much later",
     )
     speculative_tokens: Annotated[int, Field(ge=0)] = Field(
         0, description="most tokens guessed at once by what followed the same text; 0: no guesses"

@@ -38,9 +38,17 @@ class ServedSteps:
     admission: Admission
     metrics: LlmMetrics
     grammars: Grammars
+    stream_interval: int
 
     def engine(self, steps: Steps) -> TokenEngine:
-        return TokenEngine(self.stepper, steps, self.admission, self.metrics, self.grammars)
+        return TokenEngine(
+            self.stepper,
+            steps,
+            self.admission,
+            self.metrics,
+            self.grammars,
+            self.stream_interval,
+        )
 
 
 def build_model(
@@ -53,6 +61,8 @@ def build_model(
     made = _step_model(settings, sharing) if settings.factory is None else _own(settings)
     if hasattr(made, "generate"):
         engine: LlmEngine = made
+        if settings.engine.stream_interval > 1:
+            raise ValueError("`engine.stream_interval`: an engine with its own scheduler decides")
         return engine
     model: StepModel = made
     limits = settings.engine
@@ -73,6 +83,7 @@ def build_model(
         grammars=Grammars(
             lambda: build_text(settings).vocabulary(), width=model.capacity.vocab_size
         ),
+        stream_interval=limits.stream_interval,
     )
 
 

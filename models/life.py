@@ -38,6 +38,7 @@ class Surroundings:
     steps: Steps
     admission: Admission
     metrics: LlmMetrics
+    stream_interval: int = 1  # tokens of a sequence that are handed on together
 
     def observe(self) -> None:
         """Tells the metrics what is held now."""

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Iterator
 
 from models.errors import TimedOut
 from models.events import FinishReason
+from models.gathering import Gathering
 from models.life import Life, Surroundings
 from models.schedule.admission import Place
 from models.schedule.sequence import Constraint, Sequence
@@ -31,6 +32,8 @@ class TokenAnswer:
         self._ready: deque[Tokens | Exception] = deque()
         self._wake = asyncio.Event()
         self._unfinished = request.n
+        interval = around.stream_interval
+        self._gathering = Gathering(interval, request.n) if interval > 1 else None
         self._begun = False
         self._take_over: Take | None = None
         self._over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -59,7 +62,10 @@ class TokenAnswer:
 
     def put(self, item: Tokens | Exception) -> None:
         """An exception ends the answer, behind what is ready."""
-        self._ready.append(item)
+        came = [item] if self._gathering is None else self._gathering.take(item)
+        if not came:
+            return
+        self._ready.extend(came)
         if self._take_over is None:
             self._wake.set()
         elif not self._over.done():

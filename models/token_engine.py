@@ -32,12 +32,14 @@ class TokenEngine:
         admission: Admission,
         metrics: LlmMetrics,
         grammars: Grammars | None = None,
+        stream_interval: int = 1,
     ) -> None:
+        """``stream_interval``: tokens of a choice that are handed on together, but the first."""
         self.stepper = stepper
         self.admission = admission
         self.metrics = metrics
         self.max_context = stepper.model.capacity.max_context
-        self._around = Surroundings(stepper, steps, admission, metrics)
+        self._around = Surroundings(stepper, steps, admission, metrics, stream_interval)
         self._grammars = grammars
         self._answers: dict[str, TokenAnswer] = {}
 

@@ -28,11 +28,12 @@ async def serving(
     waiting: int = 1000,
     grammars: Grammars | None = None,
     joined: Callable[[Stepper], Steps] = StepLoop,
+    stream_interval: int = 1,
 ) -> AsyncGenerator[TokenEngine, None]:
     metrics = LlmMetrics("recall")
     stepper = Stepper(model, step_tokens=step_tokens, metrics=metrics)
     admission = Admission(model.capacity.slots, waiting, 100_000)
-    engine = TokenEngine(stepper, joined(stepper), admission, metrics, grammars)
+    engine = TokenEngine(stepper, joined(stepper), admission, metrics, grammars, stream_interval)
     yield engine
     assert_nothing_held(engine)
     stepper.close()
