@@ -309,6 +309,11 @@ class AppSettings(Settings):
     api_keys_file: str | None = Field(
         None, description="a file with one key a line, and its name, which Serve does not show"
     )
+    admin_keys_file: str | None = Field(
+        None,
+        description="a file with one key a line, for those who may end requests and empty prefix"
+        " caches; null: nobody may",
+    )
     rate_limits: RateLimits = Field(
         RateLimits(), description="how much each key may ask for, below"
     )

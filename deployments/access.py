@@ -35,7 +35,7 @@ class Access:
     """What the log tells of one request. Times in seconds, counts in tokens.
 
     ``key``, the opaque name of the API key it came with, is not logged; that of a key with limits,
-    whose ``allowance`` it takes from, is.
+    whose ``allowance`` it takes from, is. ``named`` is what its body calls it.
     """
 
     request_id: str
@@ -51,6 +51,12 @@ class Access:
     finish: str | None = None
     error: str | None = None
     allowance: Allowance | None = None
+    named: str | None = None
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """By which an operator may speak of the request."""
+        return frozenset((self.request_id, self.named or self.request_id))
 
     @property
     def counts_tokens(self) -> bool:
@@ -125,7 +131,7 @@ class AccessLog:
             raise
         except Exception:
             logger.exception("id=%s failed unexpectedly", access.request_id)
-            await _last_resort(access, scope, receive, send_with_id)
+            await tell_late(server_error(500, INTERNAL), scope, receive, send_with_id)
         finally:
             level = logging.DEBUG if scope["path"] in QUIET else logging.INFO
             logger.log(level, "%s", access.line())
@@ -148,8 +154,9 @@ def request_id(given: str | None) -> str:
     return given if given and sane and len(given) <= MAX_ID else f"req_{uuid4().hex}"
 
 
-async def _last_resort(access: Access, scope: Scope, receive: Receive, send: Send) -> None:
-    error = server_error(500, INTERNAL)
+async def tell_late(error: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
+    """Of a request whose own code cannot: as its whole answer, or as the last event of a stream."""
+    access = access_of(scope)
     access.fail(error)
     if access.status is None:
         await error_response(scope, error, access.request_id)(scope, receive, send)

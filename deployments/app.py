@@ -16,6 +16,7 @@ from configs.settings import AppSettings, ModelSettings
 from deployments.announce import announce
 from deployments.batch_desk import Batches, RemoteDesk
 from deployments.calls import results_of_all
+from deployments.controls import GraphControls
 from deployments.door import Door
 from deployments.embedder import Embedder
 from deployments.graph import Graph
@@ -25,7 +26,7 @@ from deployments.model import Model
 from deployments.rate_limits import RemoteCounts
 from deployments.rates.counts import MemoryCounts
 from deployments.rates.refusals import Refusals
-from deployments.remote import Handle
+from deployments.remote import Handle, RemoteEngine
 from deployments.remote_engines import remote_engines
 from deployments.response_store import RemoteStore, Responses
 from deployments.tokenizer import Tokenizer
@@ -98,6 +99,7 @@ class Ingress:
     async def __serve_build_asgi_app__(self) -> Starlette:
         settings = self._settings
         ingress = self if settings.rate_limits.any_limits else None
+        generating = {k: v for k, v in self._engines.items() if isinstance(v, RemoteEngine)}
         graph = Graph(self._engines, ingress, self._batches, vllm_names=settings.vllm_metrics)
         return create_app(
             self._engines,
@@ -105,6 +107,7 @@ class Ingress:
             graph,
             responses=self._responses,
             batches=self._batches,
+            controls=GraphControls(self, generating),
             door=self._door,
             counts=self._counts,
             refusals=self._refusals,
@@ -120,6 +123,10 @@ class Ingress:
     def metrics_samples(self) -> tuple[str, list[Sample]]:
         """This replica's id, and what it measures."""
         return serve.get_replica_context().replica_id.unique_id, self._refusals.samples()
+
+    async def abort_requests(self, ids: frozenset[str]) -> list[int]:
+        """See ``Controls.abort``: of those that this replica answers."""
+        return [self._door.abort(ids)]
 
     async def finish(self) -> None:
         """Refuses what is new from now on; returns when running answers are whole.

@@ -1,32 +1,70 @@
-"""The door of an Ingress: open until the server is told to stop, then for those inside alone."""
+"""The door of an Ingress: open until the server is told to stop, then for those inside alone.
+
+Who is inside may be sent out by an operator.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from deployments.access import QUIET, access_of
+from deployments.access import QUIET, Access, access_of, tell_late
 from deployments.dialects import error_response
-from deployments.openai.errors import unavailable
+from deployments.openai.errors import ApiError, unavailable
 
 STOPPING = "The server is stopping. Please try again."
+ABORT = "/abort_requests"
+ABORTED = ApiError(409, "The request was aborted by the server's operator.", code="request_aborted")
+
+
+@dataclass(eq=False, slots=True)
+class Visit:
+    """A request that is being answered, by its task."""
+
+    access: Access
+    task: asyncio.Task[object]
+    aborted: bool = False
+
+    def abort(self) -> None:
+        self.aborted = True
+        self.task.cancel()
+
+    @property
+    def sent_out(self) -> bool:
+        """Whether its cancellation was an operator's alone, which then is over."""
+        return self.aborted and not self.task.uncancel()
 
 
 class Door:
-    """Counts who is inside. Once closed, it stays so."""
+    """Knows who is inside. Once closed, it stays so."""
 
     def __init__(self) -> None:
         self.closed = False
-        self._inside = 0
+        self._inside: set[Visit] = set()
         self._empty = asyncio.Event()
 
-    def enter(self) -> None:
-        self._inside += 1
+    @contextmanager
+    def visit(self, access: Access) -> Iterator[Visit]:
+        task = asyncio.current_task()
+        assert task is not None
+        visit = Visit(access, task)
+        self._inside.add(visit)
+        try:
+            yield visit
+        finally:
+            self._inside.discard(visit)
+            self._tell()
 
-    def leave(self) -> None:
-        self._inside -= 1
-        self._tell()
+    def abort(self, ids: frozenset[str]) -> int:
+        """Ends the requests of these ids that are inside; how many there were."""
+        visits = [one for one in self._inside if ids & one.access.ids and not one.aborted]
+        for visit in visits:
+            visit.abort()
+        return len(visits)
 
     async def close(self) -> None:
         """Returns when the last has left."""
@@ -47,16 +85,21 @@ class Entrance:
         self._door = door
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in QUIET:
+        if scope["type"] != "http" or scope["path"] in (*QUIET, ABORT):
             await self._app(scope, receive, send)
         elif self._door.closed:
             await _refuse(scope, receive, send)
         else:
-            self._door.enter()
+            await self._let_in(scope, receive, send)
+
+    async def _let_in(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._door.visit(access_of(scope)) as visit:
             try:
                 await self._app(scope, receive, send)
-            finally:
-                self._door.leave()
+            except asyncio.CancelledError:
+                if not visit.sent_out:
+                    raise
+                await tell_late(ABORTED, scope, receive, send)
 
 
 async def _refuse(scope: Scope, receive: Receive, send: Send) -> None:

@@ -62,7 +62,7 @@ class Generation:
         unique = uuid4().hex
         call = self._dialect.parse(data, f"{access.request_id}-{unique[:12]}")
         engine = engine_named(self._engines, call.model)
-        access.model = call.model
+        access.model, access.named = call.model, call.name
         form = self._form(call, engine, unique)
         response = await while_connected(receive, self._answer(call, engine, form, access, send))
         if response is not None:

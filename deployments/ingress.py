@@ -16,7 +16,9 @@ from starlette.types import ExceptionHandler
 
 from configs.settings import AppSettings, RateLimits
 from deployments.access import AccessLog
+from deployments.admin_routes import Admin
 from deployments.batches.desk import Desk
+from deployments.controls import Controls
 from deployments.dialects import error_response
 from deployments.door import Door, Entrance
 from deployments.engines import Served
@@ -28,7 +30,7 @@ from deployments.rates.limiter import RateLimiter
 from deployments.rates.refusals import Refusals
 from deployments.rates.told import EXPOSED
 from deployments.responses.store import MIB, MemoryStore, ResponseStore
-from deployments.routes import routes
+from deployments.routes import Operators, routes
 from models.errors import EngineError
 
 
@@ -39,6 +41,7 @@ def create_app(
     *,
     responses: ResponseStore | None = None,
     batches: Desk | None = None,
+    controls: Controls | None = None,
     door: Door | None = None,
     counts: Counts | None = None,
     refusals: Refusals | None = None,
@@ -48,7 +51,8 @@ def create_app(
 
     ``responses`` keeps the answers of ``/v1/responses`` where several of these applications serve
     one graph, and ``counts`` what keys use; without them each has its own. ``batches`` keeps files
-    and runs batches; without it there are none. ``refusals`` notes whom their limits refused.
+    and runs batches; without it there are none. ``controls`` are for operators with a key of their
+    own; ``refusals`` notes whom their limits refused.
     Whoever closes the ``door`` lets in no more requests.
     ``answer_request_id=False`` where the server puts ``x-request-id`` on the answers, as Serve's
     does. Raises ``ValueError`` or ``OSError`` if the API keys cannot be read.
@@ -57,9 +61,10 @@ def create_app(
     keys = load_keys(settings.api_keys, None if file is None else Path(file))
     door = door or Door()
     limiter = rate_limiter(settings.rate_limits, keys, counts, refusals or Refusals())
+    admin = operators(settings, controls)
     store = responses or own_store(settings)
     app = Starlette(
-        routes=routes(engines, settings, probes, store, batches, keys, door, limiter),
+        routes=routes(engines, settings, probes, store, batches, keys, door, limiter, admin),
         middleware=[
             *cross_origin(settings),
             Middleware(AccessLog, answer_request_id),
@@ -69,6 +74,13 @@ def create_app(
     )
     app.router.redirect_slashes = False
     return app
+
+
+def operators(settings: AppSettings, controls: Controls | None) -> Operators:
+    """Nobody, unless the settings name a file of their keys."""
+    if settings.admin_keys_file is None:
+        return Operators(KeyRing([]), Admin(None, settings))
+    return Operators(load_keys([], Path(settings.admin_keys_file)), Admin(controls, settings))
 
 
 def own_store(settings: AppSettings) -> ResponseStore | None:

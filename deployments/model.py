@@ -72,6 +72,10 @@ class Model:
         """A stop matched in a choice's text. Told to every replica: most know no such request."""
         self._served.stop_choice(request_id, choice)
 
+    async def reset_prefix_cache(self) -> list[int]:
+        """How many KV blocks it held; an engine with a scheduler of its own tells of none."""
+        return self._served.reset_prefix_cache()
+
     async def describe(self) -> Description:
         """What callers must know of the engine, what people want to, and what is wrong with it."""
         problem = self._served.problem(self._stall_timeout_s)

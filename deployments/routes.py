@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -13,13 +13,14 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from configs.settings import AppSettings
+from deployments.admin_routes import Admin
 from deployments.anthropic.catalog import model_info, model_page
 from deployments.anthropic_routes import Messages, MessageTokens
 from deployments.batches.desk import Desk
 from deployments.batches_routes import Batches, Files
 from deployments.chat_page import chat_page_routes
 from deployments.dialects import is_anthropic
-from deployments.door import Door
+from deployments.door import ABORT, Door
 from deployments.embeddings import Embeddings
 from deployments.engines import Served, names_of, task_of
 from deployments.generation import CHAT, COMPLETIONS, Generation
@@ -46,6 +47,7 @@ def routes(
     keys: KeyRing,
     door: Door,
     limiter: RateLimiter | None,
+    operators: Operators,
 ) -> list[BaseRoute]:
     """All routes; without ``responses`` none are kept, without ``batches`` none are run, without a
     ``limiter`` no key has limits.
@@ -60,6 +62,7 @@ def routes(
         *response_routes(guard, engines, settings, Kept(responses), tokens),
         *batch_routes(guard, settings, batches),
         *token_routes(guard, tokens),
+        *operators.routes(),
         guard.get("/v1/models", models.list),
         guard.get("/v1/models/{id:path}", models.retrieve),
         guard.get("/metrics", status.metrics),
@@ -68,6 +71,20 @@ def routes(
         Route("/ready", status.ready),
         *(chat_page_routes() if settings.chat_page else []),
     ]
+
+
+class Operators(NamedTuple):
+    """Whose keys open the routes of operators, and what these do."""
+
+    keys: KeyRing
+    admin: Admin
+
+    def routes(self) -> list[Route]:
+        guard = Guard(self.keys, None)
+        return [
+            guard.post(ABORT, self.admin.abort),
+            guard.post("/reset_prefix_cache", self.admin.reset_prefix_cache),
+        ]
 
 
 class Guard:

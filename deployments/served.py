@@ -61,6 +61,9 @@ class ServedTokens:
     def stop_choice(self, request_id: str, choice: int) -> None:
         self._engine.stop_choice(request_id, choice)
 
+    def reset_prefix_cache(self) -> list[int]:
+        return [self._engine.stepper.pool.forget()]
+
     def observe(self) -> None:
         self._engine.observe()
 
@@ -131,6 +134,10 @@ class ServedEvents:
 
     def abandon_stalled(self, stall_timeout_s: float) -> None:
         """Such an engine may still answer; whoever waits for it has a bound of its own."""
+
+    def reset_prefix_cache(self) -> list[int]:
+        """What such an engine keeps is its own affair."""
+        return []
 
     def observe(self) -> None:
         self._metrics.state(running=self._live, waiting=0, blocks_used=0, blocks=0)

@@ -79,14 +79,15 @@ class GenerationBody(BaseModel):
     truncate_prompt_tokens: Integer | None = None
     timeout: float | None = None
     priority: Integer | None = None
-    prompt_cache_key: str | None = None
+    prompt_cache_key: str | None = _known_as("prompt_cache_key", "session_id")
+    request_id: str | None = _known_as("request_id", "rid")
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """One HTTP request: a prompt or several, each with ``n`` choices to generate.
 
-    Only the ``best`` ones of those are shown, if that is not None.
+    Only the ``best`` ones of those are shown, if that is not None. ``name`` is its caller's for it.
     """
 
     model: str
@@ -94,6 +95,7 @@ class Call:
     stream: bool
     shown: Shown
     best: int | None = None
+    name: str | None = None
 
     @property
     def n(self) -> int:
@@ -156,7 +158,7 @@ def make_call(
     )
     requests = (replace(wish, id=f"{id}-{i}", prompt=one) for i, one in enumerate(prompts))
     best = None if best_of is None else n
-    return Call(body.model, tuple(requests), bool(body.stream), shown, best)
+    return Call(body.model, tuple(requests), bool(body.stream), shown, best, body.request_id)
 
 
 def user_of(extras: Mapping[str, Any]) -> User:

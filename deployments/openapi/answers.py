@@ -119,6 +119,10 @@ ANSWERS: dict[str, Schema] = {
         count=COUNT, max_model_len=COUNT, tokens=listed(COUNT), token_strs=or_null(listed(STRING))
     ),
     "Detokenized": fields(prompt=STRING),
+    "Aborted": fields(aborted=COUNT),
+    "ResetPrefixCache": fields(
+        kv_blocks={"type": "object", "additionalProperties": or_null(COUNT)}
+    ),
     "InputTokens": fields(object=constant("response.input_tokens"), input_tokens=COUNT),
     "Error": fields(
         error=fields(message=STRING, type=STRING, param=or_null(STRING), code=or_null(STRING))

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from deployments.admin_routes import AbortBody
 from deployments.anthropic import request as anthropic
 from deployments.batches.bodies import HOUR_S, LONGEST_S, PURPOSE, BatchBody
 from deployments.openai import embeddings, parameters
@@ -79,6 +80,7 @@ def bodies(models: Sequence[str], embedding: Sequence[str]) -> dict[str, Schema]
         **_anthropic(models),
         "ResponseRequest": _response(models),
         "EmbeddingsRequest": _embeddings(embedding),
+        "AbortRequest": _inlined(AbortBody.model_json_schema()),
         "BatchRequest": _inlined(BatchBody.model_json_schema()),
         "FileForm": FILE_FORM,
     }

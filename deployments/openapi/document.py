@@ -15,7 +15,7 @@ FORM, BYTES = "multipart/form-data", "application/octet-stream"
 REASONS = {
     400: "The request is wrong; the error names the parameter.",
     401: "No key was given, or a wrong one.",
-    404: "There is no such model, response, file or batch, or the server keeps none.",
+    404: "There is no such model, response, file or batch, or the server has none of these.",
     408: "The body did not arrive in time.",
     413: "The body is too large.",
     429: "The key has used what its limits allow; `retry-after` tells when to ask again.",
@@ -157,6 +157,12 @@ BATCHES = (
     Operation("get", "/v1/batches/{id}", "A batch", "Batch", statuses=ASKED),
     Operation("post", "/v1/batches/{id}/cancel", "Cancel a batch", "Batch", statuses=ASKED),
 )
+OPERATORS = (
+    Operation("post", "/abort_requests", "End requests by their ids", "Aborted", ("AbortRequest",)),
+    Operation(
+        "post", "/reset_prefix_cache", "Empty prefix caches", "ResetPrefixCache", statuses=ASKED
+    ),
+)
 OTHERS = (
     Operation(
         "get",
@@ -180,7 +186,7 @@ OTHERS = (
     Operation("get", "/openapi.json", "This document", "Document", statuses=()),
 )
 LIMITED = (*GENERATION, *EMBEDDING)
-OPERATIONS = (*GENERATION, *EMBEDDING, *COUNTING, *KEPT, *FILES, *BATCHES, *OTHERS)
+OPERATIONS = (*GENERATION, *EMBEDDING, *COUNTING, *KEPT, *FILES, *BATCHES, *OPERATORS, *OTHERS)
 OPEN = ("/health", "/ready", "/openapi.json")
 
 
@@ -214,7 +220,7 @@ def _operation(operation: Operation, keys: bool) -> Schema:
         }
     if parameters := _parameters(operation):
         described["parameters"] = parameters
-    if keys and operation.path not in OPEN:
+    if operation in OPERATORS or (keys and operation.path not in OPEN):
         described["security"] = [{"bearer": []}, {"header": []}]
     return described
 

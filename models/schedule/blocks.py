@@ -104,6 +104,19 @@ class BlockPool:
         sequence.computed = sequence.registered = 0
         sequence.node = _ROOT
 
+    def forget(self) -> int:
+        """Nothing that is held now is found by whoever comes later; how many prefixes there were.
+
+        Who runs goes on, and keeps what it shares.
+        """
+        forgotten = len(self._known)
+        for entry in self._blocks:
+            entry.key = None
+        self._blank.extend(self._idle)
+        self._idle.clear()
+        self._known.clear()
+        return forgotten
+
     def check(self) -> None:
         """Asserts that with nothing running every block is blank, or idle with its prefix known."""
         assert self.free == self.count, f"{self.used} of {self.count} blocks leaked"

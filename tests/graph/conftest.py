@@ -23,6 +23,7 @@ from models.text.loading import byte_pipeline
 HOST = "127.0.0.1"
 OWN = "tests.graph.own_models"
 ROOT = Path(__file__).parents[2]
+ADMIN_KEY = "operator"
 QUICKER = {
     "RAY_metrics_report_interval_ms": "10000"
 }  # what is tested of Ray's metrics waits for it
@@ -55,7 +56,10 @@ class RunningGraph:
 @pytest.fixture(scope="session")
 def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGraph]:
     lives = tmp_path_factory.mktemp("lives")
-    settings = AppSettings.model_validate({"models": _models(str(lives))})
+    keys = tmp_path_factory.mktemp("keys") / "admin"
+    keys.write_text(ADMIN_KEY)
+    given = {"models": _models(str(lives)), "admin_keys_file": str(keys)}
+    settings = AppSettings.model_validate(given)
     with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp") as folder:  # short: it holds sockets
         _start_ray(Path(folder))
         try:

@@ -116,3 +116,38 @@ def test_check_finds_a_leak() -> None:
     computed(pool, range(9))
     with pytest.raises(AssertionError, match="leaked"):
         pool.check()
+
+
+def test_what_is_forgotten_is_found_by_nobody() -> None:
+    pool = BlockPool(8, 4)
+    pool.release(computed(pool, range(9)))
+    assert pool.forget() == 2
+    again = a_sequence(range(9))
+    assert pool.admit(again)
+    assert again.computed == 0
+    pool.release(again)
+    pool.check()
+    assert pool.free == 8
+    assert pool.forget() == 0
+
+
+def test_who_runs_while_all_is_forgotten_keeps_its_blocks_and_leaves_none() -> None:
+    pool = BlockPool(16, 4)
+    running = computed(pool, range(9))
+    sharing = a_sequence(range(9))
+    pool.admit(sharing)
+    held = list(running.blocks)
+    assert pool.forget() == 2
+    assert running.blocks == held
+    running.tokens += range(9, 17)
+    assert pool.grow(running, 17)
+    running.computed = 17
+    pool.register(running)
+    later = computed(pool, range(9))
+    assert set(later.blocks).isdisjoint(held)
+    for sequence in (running, sharing, later):
+        pool.release(sequence)
+    pool.check()
+    found = a_sequence(range(9))
+    assert pool.admit(found)
+    assert found.computed == 8
