@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-#include "vector.h"
+#include "units.h"
 
 #if defined(__AVX512F__)
 constexpr int kQueries = 6;  // that read a tile together
@@ -59,6 +59,9 @@ struct Pages {
         if (last && lane % 2 == 0) row[2 * (i + at) + 1] = 0;
       }
     }
+    // Units multiply whole tiles.
+    Stored* behind = values(position, head) + (lane / 2 + 1) * 2 * head_dim;
+    if (last && has_units()) std::fill(behind, values(position, head) + half(), 0);
   }
 };
 

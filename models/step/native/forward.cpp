@@ -3,16 +3,17 @@
 
 #include "stack.h"
 
-// Shares out the attention: at most kQueries queries of a sequence and key head at a time.
+// Shares out the attention: some queries of a sequence and key head at a time.
 void Stack::divide(Part& part) {
+  const int together = queries_together(shape_.kv_format == KvFormat::kBFloat16);
   part.works.clear();
   const int shared = shape_.heads / shape_.kv_heads, rows = static_cast<int>(part.rows.size());
   for (int first = 0, end; first < rows; first = end) {
     const int span = span_of_[part.rows[first]];
     for (end = first + 1; end < rows && span_of_[part.rows[end]] == span;) ++end;
     for (int head = 0; head < shape_.kv_heads; ++head)
-      for (int query = first * shared; query < end * shared; query += kQueries)
-        part.works.push_back({span, head, query, std::min(kQueries, end * shared - query)});
+      for (int query = first * shared; query < end * shared; query += together)
+        part.works.push_back({span, head, query, std::min(together, end * shared - query)});
   }
 }
 
@@ -33,7 +34,7 @@ void Stack::plan(const Step& step) {
   kept_.rows.assign(step.keep, step.keep + step.kept);
   divide(kept_);
   scores_.resize(team_.size());
-  const size_t room = static_cast<size_t>(kQueries) * round_up(longest + kLanes, kLanes);
+  const size_t room = static_cast<size_t>(kMostQueries) * score_stride(longest + kLanes);
   for (auto& scores : scores_)
     if (scores.size() < room) scores.resize(room);
 }
@@ -117,7 +118,7 @@ template <class T>
 void Stack::attend_to(const Layer& layer, const Step& step, const Part& part, const Work& work) {
   const Span& span = step.spans[work.span];
   const int dim = shape_.head_dim, shared = shape_.heads / shape_.kv_heads;
-  Query queries[kQueries];
+  Query queries[kMostQueries];
   for (int i = 0; i < work.count; ++i) {
     const int to = (work.query + i) / shared, head = work.head * shared + (work.query + i) % shared;
     const int row = part.rows[to], end = span.start + row - span.flat + 1;
@@ -126,7 +127,9 @@ void Stack::attend_to(const Layer& layer, const Step& step, const Part& part, co
     queries[i] = {qkv_.row(row) + head * dim, mixed_.row(to) + head * dim, first, end, sink};
   }
   const Pages<T> pages = pages_of<T>(layer, step, span);
-  attend(pages, work.head, queries, work.count, layer.cap, scores_[Team::member()].data());
+  float* scores = scores_[Team::member()].data();
+  if (by_units<T>()) attend_by_units(pages, work.head, queries, work.count, layer.cap, scores);
+  else attend(pages, work.head, queries, work.count, layer.cap, scores);
 }
 
 // All rows leave their keys and values; those of `part` go on.

@@ -8,11 +8,11 @@
 #include <memory>
 #include <vector>
 
-#include "attention.h"
 #include "buffer.h"
 #include "experts.h"
 #include "norm.h"
 #include "prefault.h"
+#include "unit_attention.h"
 
 // How keys and values are held.
 enum class KvFormat : int32_t { kFloat32, kBFloat16, kFloat16 };

@@ -39,13 +39,15 @@ struct alignas(64) TileShapes {
 // Of a core, while this lives: 0 to 3 for sums, 4 and 5 for rows of x, 6 and 7 for weights.
 class UnitTiles {
  public:
-  // Up to twice kUnitRows rows.
-  explicit UnitTiles(int rows) {
+  // Up to twice kUnitRows rows, which are multiplied in so many pairs at a time.
+  explicit UnitTiles(int rows, int pairs = kUnitPairs) {
     const int upper = std::min(rows, kUnitRows), lower = rows - upper;
-    const int heights[] = {upper, upper, lower, lower, upper, lower, kUnitPairs, kUnitPairs};
+    const int heights[] = {upper, upper, lower, lower, upper, lower, pairs, pairs};
     TileShapes shapes;
     for (int tile = 0; tile < 8; ++tile)
       if (heights[tile]) shapes.rows[tile] = heights[tile], shapes.bytes[tile] = kLine;
+    shapes.bytes[4] = shapes.bytes[5] = pairs * 4;
+    if (!lower) shapes.bytes[5] = 0;
     written(&shapes);
     _tile_loadconfig(&shapes);
   }
@@ -75,18 +77,25 @@ inline void multiply_lower() {
   }
 }
 
-// Of as many inputs as a tile holds: 32 of bfloat16 or 64 bytes, `stride` numbers from row to row;
-// `weights` as they lie in a panel.
+// Of as many inputs as a tile holds, x being `stride` numbers from row to row; and what it is
+// multiplied with for two times sixteen outputs, `apart` bytes from row to row.
 template <class Lower, class T>
-inline void add_unit(Lower, const char* weights, const T* x, size_t stride) {
-  _tile_loadd(6, weights, 2 * kLine);
-  _tile_loadd(7, weights + kLine, 2 * kLine);
+inline void add_unit(Lower, const void* low, const void* high, size_t apart, const T* x,
+                     size_t stride) {
+  _tile_loadd(6, low, apart);
+  _tile_loadd(7, high, apart);
   _tile_loadd(4, x, sizeof *x * stride);
   multiply_upper<T>();
   if constexpr (Lower::value) {
     _tile_loadd(5, x + kUnitRows * stride, sizeof *x * stride);
     multiply_lower<T>();
   }
+}
+
+// Of 32 inputs of bfloat16 or 64 bytes: `weights` as they lie in a panel.
+template <class Lower, class T>
+inline void add_unit(Lower lower, const char* weights, const T* x, size_t stride) {
+  add_unit(lower, weights, weights + kLine, 2 * kLine, x, stride);
 }
 
 template <class Lower>
@@ -99,15 +108,15 @@ inline void zero_units(Lower) {
   }
 }
 
-// A row's sums are 2 * kLine bytes.
+// A row's sums are 2 * kLine bytes, `apart` from those of the next.
 template <class Lower>
-inline void store_units(Lower, void* out) {
+inline void store_units(Lower, void* out, size_t apart = 2 * kLine) {
   char* to = static_cast<char*>(out);
-  _tile_stored(0, to, 2 * kLine);
-  _tile_stored(1, to + kLine, 2 * kLine);
+  _tile_stored(0, to, apart);
+  _tile_stored(1, to + kLine, apart);
   if constexpr (Lower::value) {
-    _tile_stored(2, to + kUnitRows * 2 * kLine, 2 * kLine);
-    _tile_stored(3, to + (kUnitRows * 2 + 1) * kLine, 2 * kLine);
+    _tile_stored(2, to + kUnitRows * apart, apart);
+    _tile_stored(3, to + kUnitRows * apart + kLine, apart);
   }
 }
 

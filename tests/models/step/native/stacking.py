@@ -45,6 +45,7 @@ MULTIPLIED: list[tuple[Weights, dict[str, Any]]] = [
     (as_they_are, {"held": Held.INT4}),
     (in_bfloat16, {}),
     (in_bfloat16, {"arithmetic": torch.bfloat16}),
+    (in_bfloat16, {"arithmetic": torch.bfloat16, "kv_dtype": torch.bfloat16}),
 ]
 
 

@@ -150,6 +150,17 @@ def test_rounding_costs_little(changes: dict[str, Any], least: float, most: floa
     assert least < error < most
 
 
+@pytest.mark.parametrize("window", [None, 20])
+@pytest.mark.parametrize("head_dim", [32, 48, 80])
+def test_heads_of_any_width_attend_to_blocks_of_bfloat16(head_dim: int, window: int | None) -> None:
+    changes = {**FITTING, "head_dim": head_dim, "sliding_window": window}
+    model = tiny("mistral", **changes, initializer_range=0.1)
+    chunks = (0, prompt(75), (1, 7, 3, 0, 5)), (0, prompt(1, 1), (4,))
+    exact = logits_of(forward_of(model), *chunks)
+    error = logits_of(forward_of(model, kv_dtype=torch.bfloat16), *chunks) - exact
+    assert 1e-4 < error.norm() / exact.norm() < 5e-2
+
+
 def test_weights_of_bfloat16_are_held_so_and_lose_nothing() -> None:
     model = tiny("llama", **FITTING)
     whole = stack_of(model).weight_bytes
