@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -98,11 +99,20 @@ def access_of(scope: Scope) -> Access:
 
 
 class AccessLog:
-    """The outermost layer. ``answer_id`` puts the id on the answer, unless the server does."""
+    """The outermost layer. ``answer_id`` puts the id on the answer, unless the server does.
 
-    def __init__(self, app: ASGIApp, answer_id: bool = True) -> None:
+    ``describe`` is called with what is known of each request at its end.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        answer_id: bool = True,
+        describe: Callable[[Access], None] | None = None,
+    ) -> None:
         self._app = app
         self._answer_id = answer_id
+        self._describe = describe
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -135,6 +145,8 @@ class AccessLog:
         finally:
             level = logging.DEBUG if scope["path"] in QUIET else logging.INFO
             logger.log(level, "%s", access.line())
+            if self._describe is not None:
+                self._describe(access)
 
     def _start(self, access: Access, message: Message, scope: Scope) -> None:
         access.status = message["status"]

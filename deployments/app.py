@@ -4,15 +4,18 @@ Imports no torch.
 """
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from ray import serve
 from ray.serve import Application
+from ray.serve._private.tracing_utils import is_tracing_enabled
 from starlette.applications import Starlette
 
 from configs.deployments import deployment_name, model_role
 from configs.settings import AppSettings, ModelSettings
+from deployments.access import Access
 from deployments.announce import announce
 from deployments.batch_desk import Batches, RemoteDesk
 from deployments.calls import results_of_all
@@ -112,6 +115,7 @@ class Ingress:
             counts=self._counts,
             refusals=self._refusals,
             answer_request_id=False,
+            describe=_describe() if is_tracing_enabled() else None,
         )
 
     async def ask_replicas(self, method: str, *args: Any, timeout_s: float) -> list[Any]:
@@ -138,6 +142,12 @@ class Ingress:
             with suppress(EngineError):
                 await self._batches.stop()
         await self._door.close()
+
+
+def _describe() -> Callable[[Access], None]:
+    from deployments.tracing import describe
+
+    return describe
 
 
 def build(args: AppSettings) -> Application:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.types import ExceptionHandler
 
 from configs.settings import AppSettings, RateLimits
-from deployments.access import AccessLog
+from deployments.access import Access, AccessLog
 from deployments.admin_routes import Admin
 from deployments.batches.desk import Desk
 from deployments.controls import Controls
@@ -46,6 +46,7 @@ def create_app(
     counts: Counts | None = None,
     refusals: Refusals | None = None,
     answer_request_id: bool = True,
+    describe: Callable[[Access], None] | None = None,
 ) -> Starlette:
     """The whole application; ``engines`` by the names that clients send.
 
@@ -55,7 +56,8 @@ def create_app(
     own; ``refusals`` notes whom their limits refused.
     Whoever closes the ``door`` lets in no more requests.
     ``answer_request_id=False`` where the server puts ``x-request-id`` on the answers, as Serve's
-    does. Raises ``ValueError`` or ``OSError`` if the API keys cannot be read.
+    does; ``describe`` is told of each request at its end.
+    Raises ``ValueError`` or ``OSError`` if the API keys cannot be read.
     """
     file = settings.api_keys_file
     keys = load_keys(settings.api_keys, None if file is None else Path(file))
@@ -67,7 +69,7 @@ def create_app(
         routes=routes(engines, settings, probes, store, batches, keys, door, limiter, admin),
         middleware=[
             *cross_origin(settings),
-            Middleware(AccessLog, answer_request_id),
+            Middleware(AccessLog, answer_request_id, describe),
             Middleware(Entrance, door),
         ],
         exception_handlers=ANSWERING_ERRORS,

@@ -83,9 +83,10 @@ def require_files(config: ServeConfig) -> None:
     for model in settings.models:
         if model.chat_template:
             _readable("chat_template", model.chat_template)
-    if settings.api_keys_file:
-        _readable("api_keys_file", settings.api_keys_file)
-        read_keys(Path(settings.api_keys_file))
+    for name in ("api_keys_file", "admin_keys_file"):
+        if file := getattr(settings, name):
+            _readable(name, file)
+            read_keys(Path(file))
     if settings.batches:
         _, lock = open_folder(settings.batches.folder)
         os.close(lock)

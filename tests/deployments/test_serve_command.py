@@ -228,13 +228,13 @@ def test_a_port_that_cannot_be_is_an_error_in_words(port: str) -> None:
     assert done.stderr == f"cannot listen on port {port}: ports are numbers from 1 to 65535\n"
 
 
-@pytest.mark.parametrize("setting", ["api_keys_file", "chat_template"])
+@pytest.mark.parametrize("setting", ["api_keys_file", "admin_keys_file", "chat_template"])
 def test_a_file_that_is_not_there_is_told_before_anything_starts(
     setting: str, tmp_path: Path
 ) -> None:
     config = yaml.safe_load(MOCK.read_text())
     arguments = config["applications"][0]["args"]
-    owner = arguments if setting == "api_keys_file" else arguments["models"][0]
+    owner = arguments if setting.endswith("keys_file") else arguments["models"][0]
     owner[setting] = str(tmp_path / "missing")
     (tmp_path / "wrong.yaml").write_text(yaml.safe_dump(config))
     done = run_command("--config", str(tmp_path / "wrong.yaml"), "--port", str(free_ports(1)[0]))
