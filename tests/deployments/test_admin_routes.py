@@ -27,7 +27,7 @@ from tests.deployments.serving import (
     make_settings,
     post,
 )
-from tests.models.schedule.test_blocks import computed
+from tests.models.schedule.pooled import computed
 
 KEY = {"authorization": "Bearer operator"}
 

@@ -1,24 +1,9 @@
 from __future__ import annotations
 
-from collections.abc import Sequence as Tokens
-
 import pytest
 
-from models.request import SamplingParams
 from models.schedule.blocks import BlockPool
-from models.schedule.sequence import Sequence
-
-
-def a_sequence(tokens: Tokens[int]) -> Sequence:
-    return Sequence("s", list(tokens), SamplingParams(), frozenset(), 1000, seed=0)
-
-
-def computed(pool: BlockPool, tokens: Tokens[int]) -> Sequence:
-    sequence = a_sequence(tokens)
-    assert pool.admit(sequence)
-    sequence.computed = len(sequence.tokens)
-    pool.register(sequence)
-    return sequence
+from tests.models.schedule.pooled import a_sequence, computed
 
 
 def test_a_sequence_gets_blocks_for_all_its_tokens() -> None:
