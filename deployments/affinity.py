@@ -47,16 +47,16 @@ class Homes:
 def beginnings(request: Request) -> list[int]:
     """Of the prompt, each a chunk longer than the one before; equal where all up to there is.
 
-    Those of requests with different cache keys have nothing in common.
+    Those of requests with different cache keys or salts have nothing in common.
     """
     if isinstance(request, TokenRequest):
-        return list(_chain(request.cache_key, request.token_ids))
-    return list(_chain(request.cache_key, _unencoded(request.prompt)))
+        return list(_chain(request, request.token_ids))
+    return list(_chain(request, _unencoded(request.prompt)))
 
 
-def _chain(key: str | None, whole: tuple[int, ...] | str) -> Iterator[int]:
+def _chain(request: Request, whole: tuple[int, ...] | str) -> Iterator[int]:
     size = CHUNK if isinstance(whole, tuple) else CHUNK * CHARACTERS
-    link = hash(key)
+    link = hash((request.cache_key, request.cache_salt))
     for end in range(size, len(whole) + 1, size):
         link = hash((link, whole[end - size : end]))
         yield link

@@ -102,6 +102,7 @@ def token_request(request: GenerateRequest, encoded: Encoded) -> TokenRequest:
         priority=request.priority,
         user=request.user,
         cache_key=request.cache_key,
+        cache_salt=request.cache_salt,
     )
 
 

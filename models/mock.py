@@ -130,7 +130,10 @@ def _words(prompt: Prompt) -> tuple[str, ...]:
 
 
 def _prompt_pieces(request: GenerateRequest) -> tuple[str, ...]:
-    return _words(request.prompt)[-(request.truncate_prompt_tokens or 0) :]
+    words, most = _words(request.prompt), request.truncate_prompt_tokens
+    if most is None:
+        return words
+    return words[:most] if request.truncates_end else words[-most:]
 
 
 def _started(request: GenerateRequest, pieces: Sequence[str], cached: int) -> Started:

@@ -112,6 +112,7 @@ class ChatPrompt:
 
     ``tools`` are OpenAI's function tools, their names distinct; ``template_kwargs`` more variables
     of the template. With ``continue_final_message`` the answer goes on with the last message.
+    ``special_tokens``: the tokenizer's own are added to those that the template writes.
     """
 
     messages: tuple[Mapping[str, Any], ...]
@@ -120,6 +121,7 @@ class ChatPrompt:
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     add_generation_prompt: bool = True
     continue_final_message: bool = False
+    special_tokens: bool = False
 
     def __post_init__(self) -> None:
         if not self.messages:
@@ -131,13 +133,14 @@ class ChatPrompt:
 
 @dataclass(frozen=True, slots=True)
 class TextPrompt:
-    """Raw text, encoded with the tokenizer's own special tokens.
+    """Raw text, encoded with the tokenizer's own special tokens, or without.
 
     With a ``suffix`` the answer is what stands between the two.
     """
 
     text: str
     suffix: str = ""
+    special_tokens: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,11 +232,12 @@ class GenerateRequest:
 
     ``echo`` and ``return_token_ids`` ask ``Started`` for the prompt's text and ids, and the latter
     for the ids of the answer. ``include_stop`` leaves the stop in the text. Only the last
-    ``truncate_prompt_tokens`` of the prompt are read. After ``timeout_s`` seconds the answer ends
-    as it does at ``max_tokens``, or with ``TimedOut`` if it has not begun. Users take turns; of
-    requests of one ``user`` that wait, those with a lower ``priority`` go first, at one second of
-    waiting a unit. Requests with the same ``cache_key`` are said to begin alike. After
-    ``thinking_budget`` tokens the reasoning of each choice is made to end.
+    ``truncate_prompt_tokens`` of the prompt are read, or the first ones if it ``truncates_end``.
+    After ``timeout_s`` seconds the answer ends as it does at ``max_tokens``, or with ``TimedOut``
+    if it has not begun. Users take turns; of requests of one ``user`` that wait, those with a lower
+    ``priority`` go first, at one second of waiting a unit. Requests with the same ``cache_key`` are
+    said to begin alike; those with another ``cache_salt`` find nothing of each other's prompts in a
+    cache. After ``thinking_budget`` tokens the reasoning of each choice is made to end.
     """
 
     id: str
@@ -249,10 +253,12 @@ class GenerateRequest:
     include_stop: bool = False
     skip_special_tokens: bool = True
     truncate_prompt_tokens: int | None = None
+    truncates_end: bool = False
     timeout_s: float | None = None
     priority: int = 0
     user: User = ANYBODY
     cache_key: str | None = None
+    cache_salt: str = ""
 
     def __post_init__(self) -> None:
         _within("n", self.n, 1, MAX_CHOICES)

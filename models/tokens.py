@@ -14,7 +14,7 @@ from models.schedule.sequence import Scores
 class TokenRequest:
     """A prompt of token ids, ``n`` choices of an answer, and the ids that end one.
 
-    ``bad_words`` are those of ``sampling`` as tokens; see ``GenerateRequest`` for the last four.
+    ``bad_words`` are those of ``sampling`` as tokens; see ``GenerateRequest`` for the last five.
     """
 
     id: str
@@ -29,6 +29,7 @@ class TokenRequest:
     priority: int = 0
     user: User = ANYBODY
     cache_key: str | None = None
+    cache_salt: str = ""
 
 
 @dataclass(frozen=True, slots=True)

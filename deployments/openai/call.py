@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -77,9 +77,11 @@ class GenerationBody(BaseModel):
     )
     skip_special_tokens: bool | None = None
     truncate_prompt_tokens: Integer | None = None
+    truncation_side: Literal["left", "right"] | None = None
     timeout: float | None = None
     priority: Integer | None = None
     prompt_cache_key: str | None = _known_as("prompt_cache_key", "session_id")
+    cache_salt: Annotated[str, Field(min_length=1)] | None = None
     request_id: str | None = _known_as("request_id", "rid")
 
 
@@ -151,10 +153,12 @@ def make_call(
         include_stop=bool(body.include_stop_str_in_output),
         skip_special_tokens=body.skip_special_tokens is not False,
         truncate_prompt_tokens=body.truncate_prompt_tokens,
+        truncates_end=body.truncation_side == "right",
         timeout_s=body.timeout,
         priority=body.priority or 0,
         user=user_of(body.model_extra or {}),
         cache_key=body.prompt_cache_key,
+        cache_salt=body.cache_salt or "",
     )
     requests = (replace(wish, id=f"{id}-{i}", prompt=one) for i, one in enumerate(prompts))
     best = None if best_of is None else n

@@ -37,6 +37,7 @@ class ChatBody(GenerationBody):
     documents: list[dict[str, Any]] | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
+    add_special_tokens: bool | None = None
     logprobs: bool | None = None
     top_logprobs: Top | None = None
 
@@ -65,6 +66,7 @@ def _prompt(body: ChatBody, offer: Offer) -> ChatPrompt:
         template_kwargs=_template_kwargs(body),
         add_generation_prompt=body.add_generation_prompt is not False,
         continue_final_message=bool(body.continue_final_message),
+        special_tokens=bool(body.add_special_tokens),
     )
 
 

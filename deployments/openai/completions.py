@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -25,6 +26,7 @@ class CompletionsBody(GenerationBody):
     echo: bool | None = None
     logprobs: Integer | None = None
     suffix: str | None = None
+    add_special_tokens: bool | None = None
 
 
 def parse(data: Mapping[str, Any], id: str) -> Call:
@@ -47,7 +49,7 @@ def parse(data: Mapping[str, Any], id: str) -> Call:
 
 
 def _prompts(body: CompletionsBody) -> Sequence[Prompt]:
-    prompts = _parse_prompt(body.prompt)
+    prompts = _parse_prompt(body.prompt, special_tokens=body.add_special_tokens is not False)
     if not body.suffix:
         return prompts
     for name in ("echo", "truncate_prompt_tokens"):
@@ -60,7 +62,7 @@ def _prompts(body: CompletionsBody) -> Sequence[Prompt]:
 def _with_suffix(prompt: Prompt, suffix: str) -> Prompt:
     if not isinstance(prompt, TextPrompt):
         raise invalid("'suffix' needs a prompt of text.", "suffix", "invalid_parameter_combination")
-    return TextPrompt(prompt.text, suffix)
+    return replace(prompt, suffix=suffix)
 
 
 def _best_of(body: CompletionsBody) -> int | None:
@@ -76,10 +78,13 @@ def _best_of(body: CompletionsBody) -> int | None:
     return body.best_of
 
 
-def _parse_prompt(value: Any) -> Sequence[Prompt]:
+def _parse_prompt(value: Any, *, special_tokens: bool) -> Sequence[Prompt]:
     """One prompt or many; null is the empty text, the beginning of a document."""
-    given = "" if value is None else value
-    return parse_inputs(given, "prompt", lambda text, _: TextPrompt(text), _check_count)
+
+    def of_text(text: str, at: str) -> TextPrompt:
+        return TextPrompt(text, special_tokens=special_tokens)
+
+    return parse_inputs("" if value is None else value, "prompt", of_text, _check_count)
 
 
 def _check_count(prompts: int) -> None:

@@ -35,7 +35,6 @@ EMPTY: tuple[Any, ...] = ([], {})
 # The values that ask for what is done anyway, of parameters that are not supported.
 NEUTRAL: Mapping[str, Collection[Any]] = {
     "cache_prompt": (True,),
-    "cache_salt": NOTHING,
     "early_stopping": (False,),
     "guided_whitespace_pattern": NOTHING,
     "length_penalty": (1,),
@@ -47,7 +46,6 @@ NEUTRAL: Mapping[str, Collection[Any]] = {
 
 CHAT_NEUTRAL: Mapping[str, Collection[Any]] = {
     **NEUTRAL,
-    "add_special_tokens": (False,),
     "audio": NOTHING,
     "chat_template": NOTHING,
     "echo": (False,),
@@ -64,7 +62,6 @@ CHAT_NEUTRAL: Mapping[str, Collection[Any]] = {
 COMPLETIONS_NEUTRAL: Mapping[str, Collection[Any]] = {
     **NEUTRAL,
     "add_generation_prompt": (True,),
-    "add_special_tokens": (True,),
     "continue_final_message": (False,),
     "parallel_tool_calls": (True, False),
     "verbosity": ("medium",),

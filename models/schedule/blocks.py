@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from models.schedule.sequence import Sequence
+from models.schedule.sequence import ROOT, Node, Sequence
 
-_ROOT = 0
-_Key = tuple[int, tuple[int, ...]]
+_Key = tuple[Node, tuple[int, ...]]
 
 
 @dataclass(slots=True)
 class _Block:
     holders: int = 0
     key: _Key | None = None
-    node: int = _ROOT
+    node: int = ROOT
 
 
 @dataclass(slots=True)
@@ -32,7 +31,7 @@ class BlockPool:
     _blank: list[int] = field(init=False)
     _idle: dict[int, None] = field(init=False)  # nobody's, still holding a prefix; oldest first
     _known: dict[_Key, int] = field(init=False)
-    _last_node: int = field(init=False, default=_ROOT)
+    _last_node: int = field(init=False, default=ROOT)
 
     def __post_init__(self) -> None:
         self.reset()
@@ -102,7 +101,7 @@ class BlockPool:
             self._drop(block)
         sequence.blocks.clear()
         sequence.computed = sequence.registered = 0
-        sequence.node = _ROOT
+        sequence.node = sequence.root
 
     def forget(self) -> int:
         """Nothing that is held now is found by whoever comes later; how many prefixes there were.
@@ -122,9 +121,9 @@ class BlockPool:
         assert self.free == self.count, f"{self.used} of {self.count} blocks leaked"
         assert len(self._known) == len(self._idle), "prefixes and idle blocks differ"
 
-    def _match(self, sequence: Sequence) -> tuple[list[int], int]:
+    def _match(self, sequence: Sequence) -> tuple[list[int], Node]:
         found: list[int] = []
-        node = _ROOT
+        node = sequence.root
         if not self.prefix_cache or sequence.unscored:
             return found, node
         tokens = sequence.tokens

@@ -11,6 +11,9 @@ from models.request import MOST, SamplingParams
 from models.schedule.lookup import Speculation
 from models.schedule.thinking import Thinking
 
+Node = int | str  # a prefix in the cache; a text stands for the empty one of those who share it
+ROOT = 0  # the empty one of all others
+
 
 class Scores(NamedTuple):
     """How likely the model held one token, before anything was made of its logits.
@@ -74,6 +77,7 @@ class Sequence:
     bad_words: tuple[tuple[int, ...], ...] = ()  # runs of tokens that its answer must not hold
     thinking: Thinking | None = None  # bounds its reasoning
     background: bool = False  # gives way to all that are not
+    root: Node = ROOT  # shares prefixes with those that have the same
     prompt_length: int = field(init=False)
     prompt_scores: dict[int, Scores] = field(default_factory=dict)  # of token i + 1, by i
     computed: int = 0
@@ -81,7 +85,7 @@ class Sequence:
     cached: int | None = None  # prompt tokens found in the prefix cache when first admitted
     blocks: list[int] = field(default_factory=list)
     registered: int = 0  # leading blocks offered to the prefix cache
-    node: int = 0  # where the prefix cache stands after those blocks
+    node: Node = ROOT  # where the prefix cache stands after those blocks
     slot: int | None = None  # held while running
     speculation: Speculation | None = None  # None: its tokens are never drafted
     drafted: bool = False  # a step over a draft was planned, and not read yet

@@ -177,7 +177,7 @@ class TextPipeline:
         param = "messages" if isinstance(prompt, ChatPrompt) else "prompt"
         token_ids = self._prompts.encode(prompt)
         if limit is not None:
-            token_ids = token_ids[-limit:]
+            token_ids = token_ids[:limit] if request.truncates_end else token_ids[-limit:]
         if not token_ids:
             raise Invalid("The prompt must hold at least one token.", param)
         self.check_known(token_ids, param)

@@ -28,17 +28,19 @@ class Prompts:
     def encode(self, prompt: Prompt) -> tuple[int, ...]:
         """Raises ``Invalid``: what the model was not made for, a template's own message."""
         if isinstance(prompt, ChatPrompt):
-            # The template writes the special tokens.
-            return self.of_text(self._render(prompt), special_tokens=False)
-        if isinstance(prompt, TextPrompt) and prompt.suffix:
-            return self.of_text(self._with_hole(prompt.text, prompt.suffix))
+            return self.of_text(self._render(prompt), special_tokens=prompt.special_tokens)
         if isinstance(prompt, TextPrompt):
-            return self.of_text(prompt.text) or self._beginning
+            return self._of_prompt(prompt)
         return prompt.token_ids
 
     def of_text(self, text: str, *, special_tokens: bool = True) -> tuple[int, ...]:
         """``special_tokens``: those that the tokenizer puts around any text."""
         return tuple(self._tokenizer.encode(text, add_special_tokens=special_tokens).ids)
+
+    def _of_prompt(self, prompt: TextPrompt) -> tuple[int, ...]:
+        text = self._with_hole(prompt.text, prompt.suffix) if prompt.suffix else prompt.text
+        token_ids = self.of_text(text, special_tokens=prompt.special_tokens)
+        return token_ids or (self._beginning if prompt.special_tokens else ())
 
     def ends(self, prompt: Prompt) -> list[int]:
         """The ids that end what fills a hole."""

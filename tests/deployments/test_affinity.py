@@ -9,10 +9,10 @@ from models.request import ChatPrompt, GenerateRequest, SamplingParams, TextProm
 from models.tokens import TokenRequest
 
 
-def tokens(*parts: tuple[int, int], key: str | None = None) -> TokenRequest:
+def tokens(*parts: tuple[int, int], key: str | None = None, salt: str = "") -> TokenRequest:
     """Its prompt is so many of each token."""
     ids = tuple(token for token, count in parts for _ in range(count))
-    return TokenRequest("1", ids, SamplingParams(), frozenset(), cache_key=key)
+    return TokenRequest("1", ids, SamplingParams(), frozenset(), cache_key=key, cache_salt=salt)
 
 
 def test_prompts_that_begin_alike_have_beginnings_in_common() -> None:
@@ -37,6 +37,7 @@ def test_cache_keys_keep_prompts_apart() -> None:
     ann, ben = (beginnings(tokens((1, CHUNK), key=key)) for key in ("ann", "ben"))
     assert not set(ann) & set(ben)
     assert ann == beginnings(tokens((1, CHUNK), key="ann"))
+    assert not set(ann) & set(beginnings(tokens((1, CHUNK), key="ann", salt="s")))
 
 
 def test_prompts_that_are_still_text_have_beginnings_too() -> None:

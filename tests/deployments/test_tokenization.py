@@ -99,7 +99,7 @@ async def test_the_only_model_need_not_be_named(engine: Scheduled) -> None:
         ("/tokenize", {"model": "counting", "prompt": "a", "return_token_strs": "x"}, None),
         ("/tokenize", {"model": "counting", "prompt": "a", "other": 1}, "other"),
         ("/tokenize", {"model": "counting", "messages": []}, "messages"),
-        ("/tokenize", {"model": "counting", "messages": HI, "add_special_tokens": True}, None),
+        ("/tokenize", {"model": "counting", "messages": HI, "add_special_tokens": 1}, None),
         ("/tokenize", {"prompt": "a"}, "model"),
         ("/tokenize", {"model": "mock", "prompt": "a"}, "model"),
         ("/detokenize", {"model": "counting"}, "tokens"),

@@ -12,7 +12,14 @@ from models.mock import MockEngine
 from models.request import GenerateRequest, SamplingParams, TextPrompt, TokenPrompt
 from models.script import split
 
-WISHES = ("echo", "include_stop", "return_token_ids", "timeout_s", "truncate_prompt_tokens")
+WISHES = (
+    "echo",
+    "include_stop",
+    "return_token_ids",
+    "timeout_s",
+    "truncate_prompt_tokens",
+    "truncates_end",
+)
 
 
 def ask(*, n: int = 1, stop: tuple[str, ...] = (), **rest: Any) -> GenerateRequest:
@@ -158,6 +165,8 @@ async def test_a_prompt_is_echoed_and_cut() -> None:
     assert [one.logprob for one in started.logprobs] == [None, 0.0]
     started = (await answer(engine, ask(echo=True, truncate_prompt_tokens=1)))[0]
     assert started == Started(1, 0, " two")
+    cut = ask(echo=True, truncate_prompt_tokens=1, truncates_end=True)
+    assert (await answer(engine, cut))[0] == Started(1, 0, "one")
 
 
 async def test_no_tokens_at_all() -> None:

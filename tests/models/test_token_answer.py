@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from dataclasses import replace
 
 import pytest
 
@@ -126,3 +127,15 @@ async def test_a_timeout_counts_from_the_first_token_of_any_choice() -> None:
         answered = await collect(engine, ask([1, 2], 60, n=2, timeout_s=0.4))
     assert [answered.finishes[i].finish for i in range(2)] == [FinishReason.LENGTH] * 2
     assert answered.tokens[1] == []
+
+
+async def test_prompts_of_another_salt_are_computed_anew() -> None:
+    prompt = list(range(40))
+    cached = []
+    async with serving(recall_model(), step_tokens=64) as engine:
+        for salt in ("", "a", "b", "a", ""):
+            answered = await collect(engine, replace(ask(prompt, 4, seed=3), cache_salt=salt))
+            assert answered.tokens[0] == expected(prompt, 3, 4)
+            assert answered.admitted is not None
+            cached.append(answered.admitted.cached_tokens > 0)
+    assert cached == [False, False, False, True, True]

@@ -6,6 +6,7 @@ import pytest
 from starlette.applications import Starlette
 
 from models.mock import MockEngine
+from models.request import TokenPrompt
 from tests.deployments.schemas import check
 from tests.deployments.serving import CHAT, HELLO, chat, complete, make_app, post
 
@@ -49,6 +50,23 @@ async def test_the_cache_key_reaches_the_engine() -> None:
     await refused(app, "prompt_cache_key", prompt_cache_key=1)
 
 
+async def test_what_is_to_be_done_with_the_prompt_reaches_the_engine() -> None:
+    engine = MockEngine("mock")
+    app = make_app(engine)
+    for ask in (chat, complete):
+        await ask(app, cache_salt="s", add_special_tokens=True, truncation_side="right")
+        await ask(app, add_special_tokens=False, truncation_side="left")
+        await ask(app, cache_salt=None, add_special_tokens=None, truncation_side=None)
+    requests = engine.requests
+    assert [request.cache_salt for request in requests] == ["s", "", ""] * 2
+    assert [request.truncates_end for request in requests] == [True, False, False] * 2
+    prompts = [request.prompt for request in requests]
+    special = [one.special_tokens for one in prompts if not isinstance(one, TokenPrompt)]
+    assert special == [True, False, False, True, False, True]
+    await refused(app, "cache_salt", cache_salt="")
+    await refused(app, "truncation_side", truncation_side="middle")
+
+
 @pytest.mark.parametrize(
     "extra",
     [
@@ -84,7 +102,6 @@ async def test_neutral_values_pass(app: Starlette, extra: dict[str, Any]) -> Non
         ("use_beam_search", True),
         ("length_penalty", True),
         ("echo", True),
-        ("cache_salt", "x"),
     ],
 )
 async def test_what_would_change_the_answer_is_refused(

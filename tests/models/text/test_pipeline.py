@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 from tokenizers import processors
@@ -129,6 +130,29 @@ def test_ids_become_text_again() -> None:
 def test_only_the_end_of_a_prompt_is_read_on_request() -> None:
     request = GenerateRequest(id="r", prompt=TextPrompt("abcdef"), truncate_prompt_tokens=4)
     assert BYTES.encode(request).token_ids == (*b"cdef",)
+    assert BYTES.encode(replace(request, truncates_end=True)).token_ids == (*b"abcd",)
+    whole = replace(request, truncate_prompt_tokens=9, truncates_end=True)
+    assert BYTES.encode(whole).token_ids == (*b"abcdef",)
+
+
+def test_the_tokenizers_own_tokens_are_added_as_asked() -> None:
+    tokenizer = byte_tokenizer()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<|bos|> $A", special_tokens=[("<|bos|>", BOS)]
+    )
+    template = "{{ messages[0].content }}"
+    begun = TextPipeline(tokenizer, special_tokens={"bos_token": "<|bos|>"}, chat_template=template)
+    text = TextPrompt("a")
+    chat = ChatPrompt(({"role": "user", "content": "a"},))
+    for prompt, beginning in (
+        (text, True),
+        (replace(text, special_tokens=False), False),
+        (chat, False),
+        (replace(chat, special_tokens=True), True),
+    ):
+        request = GenerateRequest(id="r", prompt=prompt)
+        assert (begun.encode(request).token_ids[0] == BOS) is beginning
+    assert refused(TextPrompt("", special_tokens=False), begun).param == "prompt"
 
 
 def test_bad_words_are_spelled_alone_and_after_a_space() -> None:
