@@ -18,6 +18,7 @@ OWN = (
     "embed",
     "factory",
     "factory_args",
+    "adapters",
     "tokenizer",
     "chat_template",
     "reasoning",

@@ -147,6 +147,15 @@ class EmbedSettings(Settings):
     )
 
 
+class AdapterSettings(Settings):
+    """A LoRA adapter of a model, which clients may name as they do the model."""
+
+    name: Annotated[str, Field(min_length=1)] = Field(description="what clients send as `model`")
+    source: Annotated[str, Field(min_length=1)] = Field(
+        description="a folder in PEFT's layout, or a hub id `org/name[@revision]`"
+    )
+
+
 class ModelSettings(Settings):
     """One model that clients may name."""
 
@@ -163,6 +172,10 @@ class ModelSettings(Settings):
     )
     factory_args: dict[str, Any] = Field(
         default_factory=dict, description="keyword arguments of the factory"
+    )
+    adapters: list[AdapterSettings] = Field(
+        default_factory=list,
+        description="LoRA adapters, each a model of its own to clients; all share the weights",
     )
     tokenizer: str | None = Field(
         None, description="a source for the tokenizer, or `bytes`; null: the model's own"
@@ -191,6 +204,7 @@ class ModelSettings(Settings):
         if self.task == "embed":
             _refuse(GENERATING, self.engine, "engine.", "of no use to a model that embeds")
             _refuse(CONVERSING, self, "", "of no use to a model that embeds")
+            _refuse({"adapters"}, self, "", "not supported with a model that embeds")
             if self.engine.dtype in ("int8", "int4"):
                 wish = self.engine.dtype
                 raise ValueError(f"`engine.dtype`: `{wish}` is for a model that generates")
@@ -205,6 +219,7 @@ class ModelSettings(Settings):
         if self.factory:
             _refuse(LOADING, self.engine, "engine.", "a `factory` decides")
             _refuse(POOLING, self.embed, "embed.", "a `factory` decides")
+            _refuse({"adapters"}, self, "", "only for a model with a `source`")
         return self
 
 
@@ -353,8 +368,9 @@ class AppSettings(Settings):
     @model_validator(mode="after")
     def _distinct_names(self) -> "AppSettings":
         names = [model.name for model in self.models]
+        names += [adapter.name for model in self.models for adapter in model.adapters]
         if len(set(names)) != len(names):
-            raise ValueError("two models have the same name")
+            raise ValueError("two models or adapters have the same name")
         return self
 
     @model_validator(mode="after")

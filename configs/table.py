@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from configs.settings import (
+    AdapterSettings,
     AppSettings,
     BatchSettings,
     EmbedSettings,
@@ -22,6 +23,7 @@ SECTIONS: dict[str, type[Settings]] = {
     "args.rate_limits": RateLimits,
     "args.rate_limits.keys[]": NamedKeyLimits,
     "args.models[]": ModelSettings,
+    "args.models[].adapters[]": AdapterSettings,
     "args.models[].engine": EngineSettings,
     "args.models[].embed": EmbedSettings,
     "args.batches": BatchSettings,

@@ -47,7 +47,7 @@ class Homes:
 def beginnings(request: Request) -> list[int]:
     """Of the prompt, each a chunk longer than the one before; equal where all up to there is.
 
-    Those of requests with different cache keys or salts have nothing in common.
+    Those of requests with different cache keys, salts or adapters have nothing in common.
     """
     if isinstance(request, TokenRequest):
         return list(_chain(request, request.token_ids))
@@ -56,7 +56,7 @@ def beginnings(request: Request) -> list[int]:
 
 def _chain(request: Request, whole: tuple[int, ...] | str) -> Iterator[int]:
     size = CHUNK if isinstance(whole, tuple) else CHUNK * CHARACTERS
-    link = hash((request.cache_key, request.cache_salt))
+    link = hash((request.cache_key, request.cache_salt, request.adapter))
     for end in range(size, len(whole) + 1, size):
         link = hash((link, whole[end - size : end]))
         yield link

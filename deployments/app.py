@@ -30,7 +30,7 @@ from deployments.rate_limits import RemoteCounts
 from deployments.rates.counts import MemoryCounts
 from deployments.rates.refusals import Refusals
 from deployments.remote import Handle, RemoteEngine
-from deployments.remote_engines import remote_engines
+from deployments.remote_engines import remote_engines, with_adapters
 from deployments.response_store import RemoteStore, Responses
 from deployments.tokenizer import Tokenizer
 from models.errors import EngineError
@@ -103,9 +103,15 @@ class Ingress:
         settings = self._settings
         ingress = self if settings.rate_limits.any_limits else None
         generating = {k: v for k, v in self._engines.items() if isinstance(v, RemoteEngine)}
-        graph = Graph(self._engines, ingress, self._batches, vllm_names=settings.vllm_metrics)
-        return create_app(
+        graph = Graph(
             self._engines,
+            ingress,
+            self._batches,
+            parents=parents(settings),
+            vllm_names=settings.vllm_metrics,
+        )
+        return create_app(
+            with_adapters(self._engines, settings),
             self._settings,
             graph,
             responses=self._responses,
@@ -148,6 +154,11 @@ def _describe() -> Callable[[Access], None]:
     from deployments.tracing import describe
 
     return describe
+
+
+def parents(settings: AppSettings) -> dict[str, str]:
+    """The model of each adapter, by its name."""
+    return {one.name: model.name for model in settings.models for one in model.adapters}
 
 
 def build(args: AppSettings) -> Application:

@@ -12,7 +12,7 @@ from deployments.batches.wire import BatchWish, FileWish, Shown
 from deployments.calls import ReplicaLost, result_of
 from deployments.logs import show_logs
 from deployments.remote import Handle
-from deployments.remote_engines import remote_engines
+from deployments.remote_engines import remote_engines, with_adapters
 from models.errors import Busy, EngineError
 
 DESK_TIMEOUT_S = 30.0
@@ -27,7 +27,7 @@ class Batches:
     ) -> None:
         show_logs()
         engines = await remote_engines(settings, models, tokenizers)
-        self._desk = await LocalDesk.open(engines, settings)
+        self._desk = await LocalDesk.open(with_adapters(engines, settings), settings)
 
     async def ask(self, method: str, *args: Any) -> Any:
         """What a method of ``Desk`` returns, or the ``EngineError`` that it raised."""

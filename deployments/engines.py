@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
 
+from deployments.adapted import Adapted, TokenizingEngine
 from deployments.openai.catalog import model_not_found, wrong_task
 from deployments.openai.errors import missing
 from deployments.openai.tokenization import no_tokenizer
@@ -12,10 +12,6 @@ from models.embedding import Embeds
 from models.engine import LlmEngine, Tokenizes
 
 Served = LlmEngine | Embeds
-
-
-class TokenizingEngine(LlmEngine, Tokenizes, Protocol):
-    """An engine whose tokenizer may be asked."""
 
 
 def engine_named(engines: Mapping[str, Served], name: str) -> LlmEngine:
@@ -52,8 +48,14 @@ def task_of(engine: Served) -> str:
     return "embed" if isinstance(engine, Embeds) else "generate"
 
 
+def origin_of(engine: Served) -> tuple[str, str | None]:
+    """Its root and its parent: of an adapter where it is from, and its model."""
+    return (engine.root, engine.parent) if isinstance(engine, Adapted) else (engine.name, None)
+
+
 def _only(engines: Mapping[str, Served]) -> str:
-    names = names_of(engines, "generate")
+    """The one model that generates; its adapters, which tokenize alike, leave no doubt."""
+    names = [n for n in names_of(engines, "generate") if not isinstance(engines[n], Adapted)]
     if len(names) != 1:
         raise missing("model")
     return names[0]

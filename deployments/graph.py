@@ -25,7 +25,8 @@ class Replicas(Protocol):
 class Graph:
     """``Probes`` over all replicas. A replica that does not answer in time holds nothing up.
 
-    ``ingress`` are those that hold keys to limits, None where there are none.
+    ``ingress`` are those that hold keys to limits, None where there are none; ``parents`` are the
+    models of adapters, by the adapters' names.
     """
 
     def __init__(
@@ -34,19 +35,26 @@ class Graph:
         ingress: Replicas | None = None,
         batches: Desk | None = None,
         *,
+        parents: Mapping[str, str] | None = None,
         vllm_names: bool = False,
     ) -> None:
         self._engines = engines
         self._ingress = ingress
         self._batches = batches
+        self._parents = parents or {}
         self._vllm_names = vllm_names
         self._refusals = Scrapes()
         self._scrapes = {name: Scrapes() for name in engines}
 
     async def ready(self) -> Mapping[str, ModelState]:
-        """A model is ready if one of its replicas is."""
+        """A model is ready if one of its replicas is, and its adapters are when it is."""
         states = await asyncio.gather(*map(_state, self._engines.values()))
-        return dict(zip(self._engines, states, strict=True))
+        models = dict(zip(self._engines, states, strict=True))
+        adapters = {
+            name: ModelState(models[parent].problem, {"adapter of": parent})
+            for name, parent in self._parents.items()
+        }
+        return {**models, **adapters}
 
     async def metrics(self) -> str:
         models = asyncio.gather(*map(self._scrape, self._engines))

@@ -23,9 +23,9 @@ from deployments.ray_metrics import RaySink
 from deployments.served import Description, ServedEvents, ServedTokens
 from deployments.step_gate import StepGate
 from deployments.wire import Item, Packed, pack
-from models.build import ServedSteps, build_model
+from models.build import ServedSteps, build_model, metrics_of
 from models.errors import EngineError
-from models.metrics import LlmMetrics, Sample
+from models.metrics import Sample
 from models.tokens import Admitted
 
 
@@ -38,7 +38,7 @@ class Model:
     async def __init__(self, settings: ModelSettings, sharing: int) -> None:  # type: ignore[misc]
         show_logs()
         self._stall_timeout_s = settings.engine.stall_timeout_s
-        self._metrics = LlmMetrics(settings.name, [RaySink(settings.name)])
+        self._metrics = metrics_of(settings, lambda name: [RaySink(name)])
         # On a thread: the replica goes on answering Serve while a large model loads.
         built = await asyncio.to_thread(build_model, settings, self._metrics, sharing)
         self._served: ServedTokens | ServedEvents

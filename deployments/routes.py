@@ -22,7 +22,7 @@ from deployments.chat_page import chat_page_routes
 from deployments.dialects import is_anthropic
 from deployments.door import ABORT, Door
 from deployments.embeddings import Embeddings
-from deployments.engines import Served, names_of, task_of
+from deployments.engines import Served, names_of, origin_of, task_of
 from deployments.generation import CHAT, COMPLETIONS, Generation
 from deployments.keys import KeyRing, RequireKey
 from deployments.openai.catalog import model_entry, model_list, model_not_found
@@ -183,7 +183,8 @@ class Models:
 
     def _entry(self, name: str) -> dict[str, object]:
         engine = self._engines[name]
-        return model_entry(name, self._created, engine.max_context, task_of(engine))
+        context, task = engine.max_context, task_of(engine)
+        return model_entry(name, self._created, context, task, origin_of(engine))
 
     def _info(self, name: str) -> dict[str, object]:
         return model_info(name, self._created, self._engines[name].max_context)

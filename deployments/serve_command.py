@@ -26,8 +26,9 @@ from deployments.batches.disk import open_folder
 from deployments.keys import read_keys
 from deployments.own_folder import own_folder
 from deployments.serve_run import ModelStates, ServeRun, reachable
+from models.lora import read_lora
 from models.recipe import made_to_embed
-from models.source import SourceError, resolve
+from models.source import SourceError, resolve, resolve_adapter
 
 BUILDER = "deployments.app.build"
 QUESTION = "What is the capital of France?"
@@ -81,6 +82,9 @@ def require_files(config: ServeConfig) -> None:
     """Raises ``OSError`` or ``ValueError`` about a file or folder that cannot be used."""
     settings = _settings(config)
     for model in settings.models:
+        for adapter in model.adapters:
+            if (folder := Path(adapter.source).expanduser()).is_dir():
+                read_lora(adapter.name, folder)
         if model.chat_template:
             _readable("chat_template", model.chat_template)
     for name in ("api_keys_file", "admin_keys_file"):
@@ -105,10 +109,14 @@ def fetched(config: ServeConfig) -> ServeConfig:
     What a model does is found from its folder, unless the file says it.
     """
     for model in _settings(config).models:
+        for adapter in model.adapters:
+            read_lora(adapter.name, resolve_adapter(adapter.source))
         if model.tokenizer and model.tokenizer != "bytes":
             resolve(model.tokenizer, weights=False)
         if model.source:
             embeds = made_to_embed(resolve(model.source))
+            if embeds and model.adapters:
+                raise ValueError(f"{model.name} is an embedding model, which takes no adapters")
             if embeds and "task" not in model.model_fields_set:
                 config = with_task(config, model.name, "embed")
     return config

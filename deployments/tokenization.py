@@ -11,9 +11,10 @@ from starlette.responses import JSONResponse, Response
 
 from configs.settings import AppSettings
 from deployments.access import access_of
+from deployments.adapted import TokenizingEngine
 from deployments.body import read_logged_json
 from deployments.deadline import within
-from deployments.engines import Served, TokenizingEngine, tokenizing_engine
+from deployments.engines import Served, tokenizing_engine
 from deployments.openai.errors import engine_error
 from deployments.openai.tokenization import (
     TokenizeCall,

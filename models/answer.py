@@ -103,6 +103,7 @@ def token_request(request: GenerateRequest, encoded: Encoded) -> TokenRequest:
         user=request.user,
         cache_key=request.cache_key,
         cache_salt=request.cache_salt,
+        adapter=request.adapter,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,12 +16,13 @@ from models.embed_engine import Batches, EmbedEngine
 from models.engine import LlmEngine
 from models.keeping import keeping
 from models.life import Steps
-from models.metrics import LlmMetrics
+from models.lora import read_lora
+from models.metrics import LlmMetrics, Sink
 from models.recipe import made_to_embed, read_recipe
 from models.schedule.admission import Admission
 from models.schedule.lookup import Drafting
 from models.scheduled import Scheduled
-from models.source import resolve
+from models.source import resolve, resolve_adapter
 from models.step.model import StepModel
 from models.step.wishes import Wishes
 from models.step_loop import StepLoop
@@ -140,12 +142,20 @@ def build_text(settings: ModelSettings) -> TextPipeline:
 
 def build_scheduled(settings: ModelSettings) -> Scheduled:
     """A model and its text half in this process, without Ray."""
-    served = build_model(settings, LlmMetrics(settings.name))
+    served = build_model(settings, metrics_of(settings))
     if not isinstance(served, ServedSteps):
         raise TypeError(
             f"{settings.factory} makes an engine with its own scheduler: use it as it is"
         )
     return Scheduled(settings.name, served.engine(StepLoop(served.stepper)), build_text(settings))
+
+
+def metrics_of(
+    settings: ModelSettings, sinks: Callable[[str], Sequence[Sink]] = lambda _: ()
+) -> LlmMetrics:
+    """Of a model and its adapters; ``sinks`` are those of a name."""
+    adapters = [LlmMetrics(one.name, sinks(one.name)) for one in settings.adapters]
+    return LlmMetrics(settings.name, sinks(settings.name), adapters)
 
 
 def wishes_of(engine: EngineSettings, sharing: int = 1) -> Wishes:
@@ -178,10 +188,11 @@ def _step_model(settings: ModelSettings, sharing: int) -> Any:
     with keeping():
         from models.step.load import load_step_model
     assert settings.source is not None
+    loras = [read_lora(one.name, resolve_adapter(one.source)) for one in settings.adapters]
     folder = resolve(settings.source)
     if made_to_embed(folder):
         raise ValueError(f"{settings.source} is an embedding model: give it `task: embed`")
-    return load_step_model(folder, wishes_of(settings.engine, sharing))
+    return load_step_model(folder, wishes_of(settings.engine, sharing), loras)
 
 
 def _embedder(settings: ModelSettings) -> EmbedModel:

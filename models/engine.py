@@ -16,7 +16,11 @@ class LlmEngine(Protocol):
     """
 
     name: str
-    max_context: int  # tokens, prompt and answer together
+
+    @property
+    def max_context(self) -> int:
+        """Tokens, prompt and answer together."""
+        ...
 
     def generate(self, request: GenerateRequest) -> AsyncGenerator[Event, None]:
         """Yields ``Started`` once, then ``Text`` and one ``Finished`` for each of ``n`` choices.

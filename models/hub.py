@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from models.folder import SourceError, missing, require_complete, size_text
+from models.lora import CONFIG, WEIGHTS
 from models.quantisation import require_readable
 from models.text.config_file import read_config
 
@@ -16,6 +17,7 @@ logger = logging.getLogger("stepserve")
 
 TOKENIZER_PATTERNS = ["*.json", "*.jinja"]
 WEIGHT_PATTERNS = ["*.safetensors"]
+ADAPTER_PATTERNS = [CONFIG, WEIGHTS, *TOKENIZER_PATTERNS]
 # Other formats and duplicates of the same weights. Folders as 1_Pooling are a model's parts.
 IGNORED = ["[!0-9]*/*", "consolidated*"]
 
@@ -53,6 +55,12 @@ class HubModel:
                 self._require_readable(self._fetch(TOKENIZER_PATTERNS))
             folder = self._fetch(patterns)
         return require_complete(folder, weights=weights)
+
+    def resolve_adapter(self) -> Path:
+        """The folder of an adapter, fetched unless it is cached; it may still lack files."""
+        folder = self._cached(ADAPTER_PATTERNS)
+        whole = folder is not None and all((folder / name).is_file() for name in (CONFIG, WEIGHTS))
+        return folder if folder is not None and whole else self._fetch(ADAPTER_PATTERNS)
 
     def _cached(self, patterns: list[str]) -> Path | None:
         from huggingface_hub.errors import LocalEntryNotFoundError

@@ -66,6 +66,7 @@ class Life:
         """``put`` takes what the sequence produces, up to a ``finish`` or an error."""
         self.sequence = sequence
         self._around = around
+        self._metrics = around.metrics.of(sequence.adapter)
         self._choice = choice
         self._place = place
         self._put = put
@@ -126,11 +127,11 @@ class Life:
         if not count:
             return  # a grammar's end, by a token that does not count
         now = self._around.stepper.last_progress  # equal gaps of a step's sequences are told as one
-        self._around.metrics.generated(count)
+        self._metrics.generated(count)
         if self._latest is None:
             self._first = now
         else:
-            self._around.metrics.inter_token((now - self._latest) / count, count)
+            self._metrics.inter_token((now - self._latest) / count, count)
         self._latest = now
 
     def _record(self, reason: FinishReason) -> None:
@@ -138,7 +139,7 @@ class Life:
             return None if moment is None else moment - self._arrived
 
         self._around.observe()
-        self._around.metrics.request_finished(
+        self._metrics.request_finished(
             reason,
             prompt_tokens=None if self._choice else self.sequence.prompt_length,
             completion_tokens=self.sequence.generated,

@@ -109,9 +109,14 @@ class LlmMetrics:
     """Told what happens in a model's engine: counts it for Prometheus and tells further sinks.
 
     What steps bring is told to the sinks in bursts, and whenever somebody asks or a request ends.
+    What is asked of an ``adapter`` counts as its own; steps, places and blocks are the model's.
     """
 
-    def __init__(self, model: str, sinks: Sequence[Sink] = ()) -> None:
+    def __init__(
+        self, model: str, sinks: Sequence[Sink] = (), adapters: Sequence[LlmMetrics] = ()
+    ) -> None:
+        self.model = model
+        self._adapters = {adapter.model: adapter for adapter in adapters}
         self._prometheus = PrometheusSink(model)
         self._sinks: tuple[Sink, ...] = (self._prometheus, *sinks)
         self._generated = 0  # tokens that the sinks have not been told of
@@ -124,8 +129,14 @@ class LlmMetrics:
         return self._prometheus.registry
 
     def samples(self) -> list[Sample]:
+        """Of its adapters too."""
         self._tell()
-        return self._prometheus.samples()
+        adapters = (sample for one in self._adapters.values() for sample in one.samples())
+        return [*self._prometheus.samples(), *adapters]
+
+    def of(self, adapter: str | None) -> LlmMetrics:
+        """Where what is asked of an adapter counts; None: of the model itself."""
+        return self if adapter is None else self._adapters.get(adapter, self)
 
     def request_finished(
         self,

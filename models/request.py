@@ -237,7 +237,8 @@ class GenerateRequest:
     if it has not begun. Users take turns; of requests of one ``user`` that wait, those with a lower
     ``priority`` go first, at one second of waiting a unit. Requests with the same ``cache_key`` are
     said to begin alike; those with another ``cache_salt`` find nothing of each other's prompts in a
-    cache. After ``thinking_budget`` tokens the reasoning of each choice is made to end.
+    cache. After ``thinking_budget`` tokens the reasoning of each choice is made to end. ``adapter``
+    is one of the model's by its name, None for the model alone.
     """
 
     id: str
@@ -259,6 +260,7 @@ class GenerateRequest:
     user: User = ANYBODY
     cache_key: str | None = None
     cache_salt: str = ""
+    adapter: str | None = None
 
     def __post_init__(self) -> None:
         _within("n", self.n, 1, MAX_CHOICES)

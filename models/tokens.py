@@ -30,6 +30,7 @@ class TokenRequest:
     user: User = ANYBODY
     cache_key: str | None = None
     cache_salt: str = ""
+    adapter: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

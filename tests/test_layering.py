@@ -22,6 +22,7 @@ ALLOWED: dict[str, set[str]] = {
     "models.engine": TYPES,
     "models.closed_schema": set(),
     "models.quantisation": set(),
+    "models.lora": set(),
     "models.embedding": {"models.errors", "models.request"},
     "models.schedule": TYPES,
     "models.text": {*TYPES, "models.closed_schema"},
@@ -31,7 +32,12 @@ ALLOWED: dict[str, set[str]] = {
         "models.text.pipeline",
         "models.schedule.sequence",
     },
-    "models.step": {"models.schedule.sequence", "models.errors", "models.quantisation"},
+    "models.step": {
+        "models.schedule.sequence",
+        "models.errors",
+        "models.lora",
+        "models.quantisation",
+    },
     "models": {"configs.", "models."},
     "deployments.openai": {"models.errors", "models.request", "models.events", "models.embedding"},
     "deployments.responses": {

@@ -8,10 +8,13 @@ from typing import Any
 from deployments.openai.errors import ApiError, invalid
 
 
-def model_entry(name: str, created: int, max_context: int, task: str) -> dict[str, Any]:
+def model_entry(
+    name: str, created: int, max_context: int, task: str, origin: tuple[str, str | None]
+) -> dict[str, Any]:
     """One model; ``created`` in seconds since 1970, ``max_context`` in tokens, 0: not known yet.
 
-    ``task`` is what it does, as the settings call it.
+    ``task`` is what it does, as the settings call it; ``origin`` its root, and the model that it is
+    an adapter of.
     """
     return {
         "id": name,
@@ -20,6 +23,8 @@ def model_entry(name: str, created: int, max_context: int, task: str) -> dict[st
         "owned_by": "stepserve",
         "max_model_len": max_context or None,
         "task": task,
+        "root": origin[0],
+        "parent": origin[1],
     }
 
 

@@ -87,6 +87,8 @@ ANSWERS: dict[str, Schema] = {
             owned_by=STRING,
             max_model_len=or_null(COUNT),
             task=one_of("generate", "embed"),
+            root=STRING,
+            parent=or_null(STRING),
         ),
         ref("ModelInfo"),
     ),

@@ -11,7 +11,8 @@ from models.request import MOST, SamplingParams
 from models.schedule.lookup import Speculation
 from models.schedule.thinking import Thinking
 
-Node = int | str  # a prefix in the cache; a text stands for the empty one of those who share it
+# A prefix in the cache; an adapter and a salt stand for the empty one of those who share it.
+Node = int | tuple[str | None, str]
 ROOT = 0  # the empty one of all others
 
 
@@ -77,7 +78,8 @@ class Sequence:
     bad_words: tuple[tuple[int, ...], ...] = ()  # runs of tokens that its answer must not hold
     thinking: Thinking | None = None  # bounds its reasoning
     background: bool = False  # gives way to all that are not
-    root: Node = ROOT  # shares prefixes with those that have the same
+    salt: str = ""  # shares prefixes with those that have the same
+    adapter: str | None = None  # of the model, by its name
     prompt_length: int = field(init=False)
     prompt_scores: dict[int, Scores] = field(default_factory=dict)  # of token i + 1, by i
     computed: int = 0
@@ -99,6 +101,11 @@ class Sequence:
     def length(self) -> int:
         """Tokens including those not read yet."""
         return len(self.tokens) + self.pending
+
+    @property
+    def root(self) -> Node:
+        """Where its prefix begins: what an adapter makes of a text is not what others make."""
+        return (self.adapter, self.salt) if self.adapter or self.salt else ROOT
 
     @property
     def decodes(self) -> bool:
@@ -169,8 +176,8 @@ class Chunk:
     """Tokens ``[start, start + count)`` of one sequence, computed in one step.
 
     A snapshot: the step runs on another thread while the loop goes on changing ``sequence``, so a
-    model reads only this, ``sequence.sampling``, ``sequence.stop_ids``, ``sequence.seed`` and
-    ``sequence.prompt_length``, which never change.
+    model reads only this, ``sequence.sampling``, ``sequence.stop_ids``, ``sequence.seed``,
+    ``sequence.adapter`` and ``sequence.prompt_length``, which never change.
     """
 
     sequence: Sequence
@@ -187,6 +194,10 @@ class Chunk:
     banned: tuple[int, ...] = ()  # tokens that must not be sampled
     forced: int | None = None  # the token to sample, whatever else is asked
     draft: tuple[int, ...] = ()  # its last inputs, only guessed; each and the one before samples
+
+    @property
+    def adapter(self) -> str | None:
+        return self.sequence.adapter
 
     @property
     def decodes(self) -> bool:

@@ -10,6 +10,8 @@ import torch
 from transformers import PreTrainedModel
 
 from models.step import cache
+from models.step.adapters import Adapter
+from models.step.adapting import Adapting
 from models.step.attention import PAGED, Recorder
 from models.step.cached import CachedModel, bytes_per_sequence, cached_objection
 from models.step.capture import CudaCapture
@@ -43,35 +45,47 @@ MOST_IN_FOUR_BITS = 1.0
 
 
 def assemble(
-    model: PreTrainedModel, wishes: Wishes, facts: abc.Mapping[str, str] | None = None
+    model: PreTrainedModel,
+    wishes: Wishes,
+    facts: abc.Mapping[str, str] | None = None,
+    adapters: abc.Sequence[Adapter] = (),
 ) -> StepModel:
     """``model`` is already on the device, and in the type, that the wishes come to.
 
     Raises ValueError if not a single KV block fits, the wishes cannot be met, or transformers
     itself cannot generate with the model.
     """
+    adapting = Adapting(model, adapters)
     limit, note = context_limit(model.config, wishes.max_context)
     known = {**(facts or {}), "context": noted(f"{limit} tokens", note)}
     seen, objection = _recorded(model, limit)
     failures: list[str] = []
-    probe = Probe(model)
-    for way in [] if seen is None else ways(model, seen, wishes, limit):
+    names = (None, *(adapter.name for adapter in adapters))
+    probes = [Probe(model, adapting, name) for name in names]
+    for way in [] if seen is None else ways(model, seen, wishes, limit, adapting):
         if isinstance(way, str):
             failures.append(way)
             continue
         most = MOST_IN_FOUR_BITS if wishes.bits == 4 else MOST_ROUNDED
-        objection = _probed(model, probe, way, most)
+        adapting.attach()
+        objection = _probed(model, probes, way, most)
         if not objection:
             # Only now: rounding would hide from the probe what is wrong.
             known["weights"] = way.settle()
             known["kernels"] = noted(f"paged, {way.name}", "; ".join(failures) or way.detail)
-            return _paged(model, way, wishes, limit, known)
+            if adapters:
+                known["adapters"] = ", ".join(adapter.about for adapter in adapters)
+            return _paged(model, way, wishes, limit, known, adapters)
         failures.append(f"{way.name} (blocks of {way.block_size}): {objection}")
     reason = "; ".join(failures) or objection
     if wishes.bits == 4:
         raise ValueError(f"dtype is set to int4, which only native kernels compute: {reason}")
     if wishes.kernels in ("native", "varlen"):
         raise ValueError(f"kernels is set to {wishes.kernels}, and cannot be: {reason}")
+    if adapters:
+        raise ValueError(
+            f"adapters need paged attention, which does not serve this model: {reason}"
+        )
     logger.warning("no paged attention for %s: %s", type(model).__name__, objection)
     return _cached(model, wishes, limit, known, objection)
 
@@ -88,13 +102,17 @@ def _recorded(model: PreTrainedModel, limit: int) -> tuple[Recorder | None, str]
     return (None, objection) if objection else (seen, "")
 
 
-def _probed(model: PreTrainedModel, probe: Probe, way: Way, most_rounded: float) -> str:
+def _probed(
+    model: PreTrainedModel, probes: abc.Sequence[Probe], way: Way, most_rounded: float
+) -> str:
     """Why this way cannot serve the model; empty if it can. Leaves no pool behind."""
     blocks = blocks_needed(way.block_size)
     try:
-        objection = _compared(model, probe, way, blocks)
+        forward = way.try_out(blocks)
+        objection = _first(_compared(model, probe, way, forward, blocks) for probe in probes)
         if not objection and (rounded := way.try_rounded(blocks)) is not None:
-            objection = probe.disagreement(rounded, way.block_size, most_rounded)
+            size = way.block_size
+            objection = _first(probe.disagreement(rounded, size, most_rounded) for probe in probes)
         return objection
     except Exception as error:  # the next way, or generate, may serve it
         return f"{type(error).__name__}: {error}"
@@ -102,19 +120,25 @@ def _probed(model: PreTrainedModel, probe: Probe, way: Way, most_rounded: float)
         way.close()
 
 
-def _compared(model: PreTrainedModel, probe: Probe, way: Way, blocks: int) -> str:
+def _first(objections: abc.Iterable[str]) -> str:
+    """Empty if there are none."""
+    return next(filter(None, objections), "")
+
+
+def _compared(
+    model: PreTrainedModel, probe: Probe, way: Way, forward: Forward[Any], blocks: int
+) -> str:
     """Where it differs by no more than rounding might do, the same weights decide in float32.
 
     Not of a kernel that takes no float32: it would not be asked.
     """
-    forward = way.try_out(blocks)
     objection = probe.disagreement(forward, way.block_size)
     if not objection or not way.has_float32 or not can_be_exact(model):
         return objection
     if probe.disagreement(forward, way.block_size, MOST_ROUNDED):
         return objection
     with in_float32(model):
-        return Probe(model).disagreement(way.try_in_float32(blocks), way.block_size)
+        return probe.anew().disagreement(way.try_in_float32(blocks), way.block_size)
 
 
 def _paged(
@@ -123,6 +147,7 @@ def _paged(
     wishes: Wishes,
     limit: int,
     facts: abc.Mapping[str, str],
+    adapters: abc.Sequence[Adapter],
 ) -> StepModel:
     block_bytes = way.block_size * way.bytes_per_token
     activations = _activations(model, way, wishes, limit)
@@ -142,6 +167,7 @@ def _paged(
         blocks=size.blocks,
         block_size=way.block_size,
         prefix_cache=wishes.prefix_cache,
+        adapters=tuple(adapter.name for adapter in adapters),
         drafts=True,
     )
     described = {**facts, "kv_cache": _pool_fact(size, way, block_bytes)}

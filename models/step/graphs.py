@@ -19,7 +19,7 @@ from torch import Tensor
 from models.schedule.sequence import Chunk
 from models.step.capture import Capture, Replay
 from models.step.model import Capacity
-from models.step.placement import Group, Placement, RaggedLayout
+from models.step.placement import AdaptedRows, Group, Placement, RaggedLayout
 from models.step.transfer import staged, to_device_together
 from models.step.waits import WithoutWaiting
 
@@ -69,6 +69,7 @@ class DecodeLayout:
     positions: Tensor
     cache_rows: Tensor
     ragged: RaggedLayout
+    adapted: tuple[AdaptedRows, ...] = ()  # steps with adapters are not recorded
 
     def groups(self, window: int | None) -> tuple[Group, ...]:
         raise NotImplementedError("a layer attends by gathering, whose shapes differ in every step")
@@ -209,7 +210,8 @@ def _first_line(error: Exception) -> str:
 
 
 def _decodes(chunk: Chunk) -> bool:
-    return chunk.count == 1 and chunk.samples and not chunk.targets
+    plain = not chunk.targets and chunk.adapter is None
+    return chunk.count == 1 and chunk.samples and plain
 
 
 def _token(chunk: Single) -> int:

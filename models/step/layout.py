@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from models.step.groups import Grouping
-from models.step.placement import Group, RaggedLayout, Span, blocks_of
+from models.step.placement import AdaptedRows, Group, RaggedLayout, Span, blocks_of
 from models.step.transfer import to_device, to_device_together
 
 
@@ -61,6 +61,16 @@ class StepLayout:
     def cache_rows(self) -> Tensor:
         """int64 [tokens]: each flat token's row in a cache seen as [blocks * block_size, ...]."""
         return self.indices(self._row_list())
+
+    @cached_property
+    def adapted(self) -> list[AdaptedRows]:
+        """The flat tokens of each adapter."""
+        owners = [span.adapter for span in self._spans for _ in range(span.count)]
+        names = dict.fromkeys(owner for owner in owners if owner is not None)
+        if len(names) == 1 and None not in owners:
+            return [AdaptedRows(name, None) for name in names]
+        places = {name: [i for i, owner in enumerate(owners) if owner == name] for name in names}
+        return [AdaptedRows(name, self.indices(rows)) for name, rows in places.items()]
 
     def _position_list(self) -> list[int]:
         return [p for span in self._spans for p in _positions(span)]

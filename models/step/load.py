@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import abc
 from pathlib import Path
 
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from models.lora import Lora
+from models.step.adapters import load_adapters
 from models.step.assemble import assemble
 from models.step.checkpoint import load_checkpoint
 from models.step.model import StepModel
@@ -19,9 +22,10 @@ from models.step.wishes import Wishes
 logger = logging.getLogger("stepserve")
 
 
-def load_step_model(folder: Path, wishes: Wishes) -> StepModel:
+def load_step_model(folder: Path, wishes: Wishes, loras: abc.Sequence[Lora] = ()) -> StepModel:
     """Loads the transformers model in ``folder``, never from a network.
 
+    Raises AdapterError about an adapter that does not fit.
     Raises ValueError if the device is not there or has no int8, the architecture is not a causal
     language model, its cache cannot be of ``kv_cache_dtype``, or not a single KV block fits.
     """
@@ -32,7 +36,7 @@ def load_step_model(folder: Path, wishes: Wishes) -> StepModel:
     keep = place.type == "cpu" and wishes.kernels in ("auto", "native") and wishes.bits != 8
     model = _loaded(folder, place, precision.dtype, keep=keep)
     logger.info("loaded after %.1f s", time.perf_counter() - started)
-    step_model = assemble(model, wishes, facts)
+    step_model = assemble(model, wishes, facts, load_adapters(loras, model, folder))
     for name, fact in step_model.describe().items():
         logger.info("%s: %s", name, fact)
     logger.info("ready after %.1f s", time.perf_counter() - started)

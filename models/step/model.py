@@ -19,6 +19,7 @@ class Capacity:
     blocks: int  # KV blocks in the pool
     block_size: int  # tokens of one block
     prefix_cache: bool  # blocks of equal prefixes may be shared
+    adapters: tuple[str, ...] = ()  # that sequences may name
     drafts: bool = False  # a chunk may have a draft, and sample in each of its parts
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from models.schedule.sequence import Chunk, Scores
+from models.step.adapting import Adapting
 from models.step.attention import PagedAttention, attending
 from models.step.cache import Scratch
 from models.step.capture import Capture
@@ -170,8 +171,16 @@ def _kept(layout: Layout, chunks: abc.Sequence[Chunk]) -> tuple[list[int], list[
 class PagedForward:
     """The model's forward pass over the flat tokens of one step."""
 
-    def __init__(self, model: PreTrainedModel, block_size: int, *, varlen: bool) -> None:
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        block_size: int,
+        adapting: Adapting | None = None,
+        *,
+        varlen: bool,
+    ) -> None:
         self._model: Any = model
+        self._adapting = adapting or Adapting(model, ())
         self.block_size = block_size
         self._varlen = varlen
         self._scratch = Scratch()
@@ -184,7 +193,8 @@ class PagedForward:
     def __call__(self, layout: Placement, ids: Tensor, keep: Tensor) -> Tensor:
         """Logits [len(keep), vocabulary] after the flat tokens ``keep`` of ``ids`` [tokens]."""
         asked = {"logits_to_keep": keep} if self._selects else {}
-        with attending(PagedAttention(layout, self._scratch, varlen=self._varlen)):
+        attention = PagedAttention(layout, self._scratch, varlen=self._varlen)
+        with attending(attention), self._adapting.of(layout.adapted, len(ids)):
             output = self._model(
                 input_ids=ids[None],
                 position_ids=layout.positions[None],

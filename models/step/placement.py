@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import abc
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
@@ -17,6 +18,15 @@ class Span(Protocol):
     def count(self) -> int: ...
     @property
     def blocks(self) -> tuple[int, ...]: ...
+    @property
+    def adapter(self) -> str | None: ...
+
+
+class AdaptedRows(NamedTuple):
+    """The flat tokens of a step that go through an adapter."""
+
+    adapter: str
+    rows: Tensor | None  # int64; None: all
 
 
 def blocks_of(span: Span, size: int) -> int:
@@ -58,6 +68,11 @@ class Placement(Protocol):
     @property
     def cache_rows(self) -> Tensor:
         """int64 [tokens]: each flat token's row in a cache seen as [blocks * block_size, ...]."""
+        ...
+
+    @property
+    def adapted(self) -> abc.Sequence[AdaptedRows]:
+        """Those of each adapter that the step has."""
         ...
 
     @property

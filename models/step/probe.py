@@ -16,10 +16,12 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from models.step.adapting import Adapting
 from models.step.attention import Recorder, attending
 from models.step.cache import LayerShape
 from models.step.ordinary import ordinary_ids
 from models.step.paged import Forward
+from models.step.placement import AdaptedRows
 from models.step.widen import computed_in
 
 EAGER = "eager"
@@ -36,6 +38,7 @@ class ProbeSpan:
     start: int
     count: int
     blocks: tuple[int, ...]
+    adapter: str | None = None
 
 
 def blocks_needed(block_size: int) -> int:
@@ -64,10 +67,21 @@ def layers_objection(layers: abc.Sequence[LayerShape]) -> str:
 
 
 class Probe:
-    """The sequences, and what the model itself says of them: asked once, when it is needed."""
+    """The sequences, and what the model itself says of them: asked once, when it is needed.
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    The first goes through the ``adapter``, if there is one, and the other does not.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, adapting: Adapting | None = None, adapter: str | None = None
+    ) -> None:
         self._model = model
+        self._adapting = adapting or Adapting(model, ())
+        self._adapters = (adapter, None)
+
+    def anew(self) -> Probe:
+        """One that asks the model again."""
+        return Probe(self._model, self._adapting, self._adapters[0])
 
     @torch.inference_mode()
     def disagreement(
@@ -79,12 +93,14 @@ class Probe:
         model.
         """
         theirs = self._eager  # before ours: what it leaves behind must not disturb them
-        ours = _paged_logits(forward, self._ids, _scatter(block_size))
+        ours = self._paged(forward, _scatter(block_size))
         errors = [
             torch.cat([_relative_error(ours[s][seq], theirs[seq][a : a + n]) for seq, a, n in step])
             for s, step in enumerate(STEPS)
         ]
-        return _verdict(errors, computed_in(self._model), rounded)
+        error = _verdict(errors, computed_in(self._model), rounded)
+        by = f" by adapter {self._adapters[0]!r}" if self._adapters[0] is not None else ""
+        return error and f"its paged logits{by} differ from eager ones {error}"
 
     @cached_property
     def _ids(self) -> list[Tensor]:
@@ -94,7 +110,33 @@ class Probe:
     @cached_property
     def _eager(self) -> list[Tensor]:
         with attention_of(self._model, EAGER):
-            return [_eager_logits(self._model, row) for row in self._ids]
+            return [self._logits(*row) for row in zip(self._ids, self._adapters, strict=True)]
+
+    def _logits(self, ids: Tensor, adapter: str | None) -> Tensor:
+        positions = torch.arange(len(ids), device=ids.device)[None]
+        rows = () if adapter is None else (AdaptedRows(adapter, None),)
+        with self._adapting.of(rows, len(ids)):
+            output = self._model(input_ids=ids[None], position_ids=positions, use_cache=False)
+        logits: Tensor = output.logits[0]
+        return logits
+
+    def _paged(
+        self, forward: Forward[Any], tables: list[tuple[int, ...]]
+    ) -> list[dict[int, Tensor]]:
+        """For each step, the logits of each of its sequences' tokens."""
+        results = []
+        for step in STEPS:
+            spans = [ProbeSpan(at, n, tables[seq], self._adapters[seq]) for seq, at, n in step]
+            layout = forward.layout(spans)
+            flat = torch.cat([_chunk(self._ids, step[i]) for i in layout.order])
+            # The last first: whoever computes all of them, whatever was asked for, is found out.
+            every = torch.arange(layout.tokens, device=flat.device)
+            logits = forward(layout, flat, every.flip(0)).flip(0)
+            starts = layout.starts
+            results.append(
+                {seq: logits[at : at + n] for at, (seq, _, n) in zip(starts, step, strict=True)}
+            )
+        return results
 
 
 @contextmanager
@@ -120,35 +162,9 @@ def _scatter(block_size: int) -> list[tuple[int, ...]]:
     return tables
 
 
-def _paged_logits(
-    forward: Forward[Any], ids: list[Tensor], tables: list[tuple[int, ...]]
-) -> list[dict[int, Tensor]]:
-    """For each step, the logits of each of its sequences' tokens."""
-    results = []
-    for step in STEPS:
-        spans = [ProbeSpan(start, count, tables[seq]) for seq, start, count in step]
-        layout = forward.layout(spans)
-        flat = torch.cat([_chunk(ids, step[i]) for i in layout.order])
-        # The last first: whoever computes all of them, whatever was asked for, is found out.
-        every = torch.arange(layout.tokens, device=flat.device)
-        logits = forward(layout, flat, every.flip(0)).flip(0)
-        starts = layout.starts
-        results.append(
-            {seq: logits[at : at + n] for at, (seq, _, n) in zip(starts, step, strict=True)}
-        )
-    return results
-
-
 def _chunk(ids: list[Tensor], chunk: tuple[int, int, int]) -> Tensor:
     sequence, start, count = chunk
     return ids[sequence][start : start + count]
-
-
-def _eager_logits(model: PreTrainedModel, ids: Tensor) -> Tensor:
-    positions = torch.arange(len(ids), device=ids.device)[None]
-    output = model(input_ids=ids[None], position_ids=positions, use_cache=False)
-    logits: Tensor = output.logits[0]
-    return logits
 
 
 def _relative_error(ours: Tensor, theirs: Tensor) -> Tensor:
@@ -166,4 +182,4 @@ def _verdict(errors: list[Tensor], dtype: torch.dtype, rounded: float | None) ->
     allowed = rounded or MOST_ERROR.get(dtype, MOST_HALF_ERROR)
     if worst <= allowed:  # false for NaN too
         return ""
-    return f"its paged logits differ from eager ones by {worst:.1e} of their size"
+    return f"by {worst:.1e} of their size"

@@ -35,6 +35,7 @@ class Probed:
     slot: int
     blocks: tuple[int, ...]
     from_slot: bool = False
+    adapter: str | None = None
 
     @property
     def token_ids(self) -> tuple[int, ...]:

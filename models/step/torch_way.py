@@ -6,6 +6,7 @@ import torch
 from transformers import PreTrainedModel
 
 from models.step import cache
+from models.step.adapting import Adapting
 from models.step.attention import Recorder
 from models.step.native.rows import RowKernels, row_kernels
 from models.step.paged import PagedForward
@@ -24,6 +25,7 @@ class TorchWay:
         seen: Recorder,
         block_size: int,
         kv_dtype: torch.dtype | None,
+        adapting: Adapting | None = None,
         *,
         int8: bool,
     ) -> None:
@@ -31,6 +33,7 @@ class TorchWay:
         self._int8 = int8
         self.block_size = block_size
         self._model = model
+        self._adapting = adapting or Adapting(model, ())
         self._seen = seen
         self._layers = [layer.stored_as(kv_dtype) for layer in seen.layers]
         self.bytes_per_token = sum(layer.bytes_per_token for layer in self._layers)
@@ -59,7 +62,9 @@ class TorchWay:
         return row_kernels(self._model.device)
 
     def settle(self) -> str:
-        return settled_weights(self._model, int8=self._int8)
+        settled = settled_weights(self._model, int8=self._int8)
+        self._adapting.attach()
+        return settled
 
     def open(self, blocks: int) -> PagedForward:
         # One more than is handed out, for what pads recorded steps.
@@ -67,4 +72,5 @@ class TorchWay:
         return self._forward()
 
     def _forward(self) -> PagedForward:
-        return PagedForward(self._model, self.block_size, varlen=self.name == "varlen")
+        varlen = self.name == "varlen"
+        return PagedForward(self._model, self.block_size, self._adapting, varlen=varlen)

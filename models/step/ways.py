@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 from transformers import PreTrainedModel
 
+from models.step.adapting import Adapting
 from models.step.attention import Recorder
 from models.step.grouped import ungroup
 from models.step.native.build import NoLibrary, NoNative
@@ -70,7 +71,11 @@ class Way(Protocol):
 
 
 def ways(
-    model: PreTrainedModel, seen: Recorder, wishes: Wishes, positions: int
+    model: PreTrainedModel,
+    seen: Recorder,
+    wishes: Wishes,
+    positions: int,
+    adapting: Adapting,
 ) -> abc.Iterator[Way | str]:
     """Those that ``wishes.kernels`` allow, or in the place of one why it is left out.
 
@@ -79,25 +84,32 @@ def ways(
     kernels, size, bits = wishes.kernels, wishes.block_size, wishes.bits
     kv_dtype = None if wishes.kv_cache_dtype == "auto" else dtype_named(wishes.kv_cache_dtype)
     if kernels == "native" or (kernels == "auto" and model.device.type == "cpu"):
-        yield from _native(model, wishes, positions, kv_dtype)
+        yield from _native(model, wishes, positions, kv_dtype, adapting)
         if ungroup(model):  # they may know whole weights, if not these codes
-            yield from _native(model, wishes, positions, kv_dtype)
+            yield from _native(model, wishes, positions, kv_dtype, adapting)
     if bits == 4:
         return  # nothing else computes with them
     widen_for_good(model)
     half = model.dtype in PRECISIONS and kv_dtype in (None, model.dtype)
     if kernels in ("auto", "varlen") and model.device.type == "cuda" and half:
         for taken in dict.fromkeys((size, VARLEN_BLOCK)):
-            yield TorchWay("varlen", model, seen, taken, kv_dtype, int8=bits == 8)
+            yield TorchWay("varlen", model, seen, taken, kv_dtype, adapting, int8=bits == 8)
     elif kernels == "varlen":
         yield "varlen: it needs CUDA, half precision and KV blocks of the same"
     if kernels in ("auto", "sdpa"):
-        yield TorchWay("sdpa", model, seen, size, kv_dtype, int8=bits == 8)
+        yield TorchWay("sdpa", model, seen, size, kv_dtype, adapting, int8=bits == 8)
 
 
 def _native(
-    model: PreTrainedModel, wishes: Wishes, positions: int, kv_dtype: torch.dtype | None
+    model: PreTrainedModel,
+    wishes: Wishes,
+    positions: int,
+    kv_dtype: torch.dtype | None,
+    adapting: Adapting,
 ) -> abc.Iterator[Way | str]:
+    if adapting.adapters:
+        yield "native: they know no adapters"
+        return
     try:
         yield NativeWay(
             model,

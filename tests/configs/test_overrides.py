@@ -11,7 +11,11 @@ CONFIG: dict[str, Any] = {
     "http_options": {"host": "127.0.0.1", "port": 8000},
     "applications": [
         {
-            "args": {"models": [{"name": "old", "source": "org/old", "chat_template": "t.jinja"}]},
+            "args": {
+                "models": [
+                    {"name": "old", "source": "org/old", "chat_template": "t.jinja", "adapters": []}
+                ]
+            },
             "deployments": [{"name": "Ingress"}, {"name": "Tokenizer-old"}, {"name": "Model-old"}],
         }
     ],

@@ -85,6 +85,7 @@ def test_a_model_has_one_origin(origin: dict[str, str]) -> None:
         ({"task": "embed", "engine": {"block_size": 8}}, "`engine.block_size`: of no use"),
         ({"task": "embed", "engine": {"dtype": "int8"}}, "`engine.dtype`: `int8` is for"),
         ({"task": "embed", "engine": {"dtype": "int4"}}, "`engine.dtype`: `int4` is for"),
+        ({"task": "embed", "adapters": []}, "`adapters`: not supported with a model that embeds"),
         ({"task": "embed", "chat_template": "t.jinja"}, "`chat_template`: of no use"),
         ({"task": "embed", "reasoning": "think"}, "`reasoning`: of no use"),
         (
@@ -102,6 +103,7 @@ def test_what_a_models_task_has_no_use_for_is_refused(values: dict[str, Any], na
     ("values", "named"),
     [
         ({"engine": {"threads": 1, "dtype": "auto"}}, "`engine.dtype`, `engine.threads`: a"),
+        ({"adapters": []}, "`adapters`: only for a model with a `source`"),
         ({"task": "embed", "embed": {"normalize": True}}, "`embed.normalize`: a `factory` decides"),
     ],
 )
@@ -127,8 +129,10 @@ def test_settings_that_are_named_elsewhere_exist(
 
 
 def test_names_are_distinct() -> None:
-    (problem,) = problems(AppSettings, {"models": [MODEL, MODEL]})
-    assert "two models have the same name" in problem[1]
+    named = {**MODEL, "adapters": [{"name": MODEL["name"], "source": "org/a"}]}
+    for models in ([MODEL, MODEL], [named]):
+        (problem,) = problems(AppSettings, {"models": models})
+        assert "two models or adapters have the same name" in problem[1]
 
 
 def test_there_is_at_least_one_model() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
@@ -9,10 +10,13 @@ from models.request import ChatPrompt, GenerateRequest, SamplingParams, TextProm
 from models.tokens import TokenRequest
 
 
-def tokens(*parts: tuple[int, int], key: str | None = None, salt: str = "") -> TokenRequest:
+def tokens(
+    *parts: tuple[int, int], key: str | None = None, salt: str = "", adapter: str | None = None
+) -> TokenRequest:
     """Its prompt is so many of each token."""
     ids = tuple(token for token, count in parts for _ in range(count))
-    return TokenRequest("1", ids, SamplingParams(), frozenset(), cache_key=key, cache_salt=salt)
+    keys: dict[str, Any] = {"cache_key": key, "cache_salt": salt, "adapter": adapter}
+    return TokenRequest("1", ids, SamplingParams(), frozenset(), **keys)
 
 
 def test_prompts_that_begin_alike_have_beginnings_in_common() -> None:
@@ -38,6 +42,12 @@ def test_cache_keys_keep_prompts_apart() -> None:
     assert not set(ann) & set(ben)
     assert ann == beginnings(tokens((1, CHUNK), key="ann"))
     assert not set(ann) & set(beginnings(tokens((1, CHUNK), key="ann", salt="s")))
+
+
+def test_adapters_keep_prompts_apart() -> None:
+    none, one, other = (beginnings(tokens((1, CHUNK), adapter=name)) for name in (None, "a", "b"))
+    assert len({*none, *one, *other}) == 3
+    assert one == beginnings(tokens((1, CHUNK), adapter="a"))
 
 
 def test_prompts_that_are_still_text_have_beginnings_too() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel
@@ -56,7 +57,7 @@ def engine_over(
 
 
 @contextmanager
-def tiny_engine(name: str = "tiny", **wishes: object) -> Iterator[Tiny]:
+def tiny_engine(name: str = "tiny", **wishes: Any) -> Iterator[Tiny]:
     with engine_over(served(byte_model(), **wishes), name=name) as engine:
         yield Tiny(engine, byte_model())
         assert engine.engine.stepper.live == 0

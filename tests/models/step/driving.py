@@ -98,6 +98,7 @@ def sequence(
     *,
     seed: int = 0,
     stop_ids: frozenset[int] = frozenset(),
+    adapter: str | None = None,
 ) -> Sequence:
     """A sequence of these prompt tokens; greedy unless told otherwise."""
     return Sequence(
@@ -107,4 +108,5 @@ def sequence(
         stop_ids=stop_ids,
         max_length=10**6,
         seed=seed,
+        adapter=adapter,
     )

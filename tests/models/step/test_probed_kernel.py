@@ -33,7 +33,8 @@ def test_a_kernel_that_is_wrong_in_half_precision_is_not_excused(
     model = tiny("llama", dtype=torch.bfloat16)
     model.set_attn_implementation(PAGED)
     way = TorchWay("varlen", model, record(model), BLOCK, None, int8=False)
-    objection = _compared(model, Probe(model), way, blocks_needed(BLOCK))
+    blocks = blocks_needed(BLOCK)
+    objection = _compared(model, Probe(model), way, way.try_out(blocks), blocks)
     way.close()
     assert calls
     assert bool(objection) == (share != 1.0)

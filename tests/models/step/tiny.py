@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import abc
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 
 from configs.settings import EngineSettings
 from models.build import wishes_of
+from models.step.adapters import Adapter
 from models.step.assemble import assemble
 from models.step.model import StepModel
 from models.step.wishes import Wishes
@@ -48,10 +50,12 @@ def wished(**wishes: Any) -> Wishes:
     return replace(wishes_of(EngineSettings()), **wishes)
 
 
-def served(model: PreTrainedModel, **wishes: Any) -> StepModel:
+def served(
+    model: PreTrainedModel, *, adapters: abc.Sequence[Adapter] = (), **wishes: Any
+) -> StepModel:
     """Assembled with small blocks and a small pool."""
     small = {"block_size": 4, "slots": 6, "kv_cache_gib": 0.001}
-    return assemble(model, wished(**{**small, **wishes}))
+    return assemble(model, wished(**{**small, **wishes}), adapters=adapters)
 
 
 @torch.inference_mode()

@@ -135,12 +135,12 @@ def test_where_rounding_sends_tokens_to_other_experts_float32_decides() -> None:
     model.set_attn_implementation(PAGED)
     way = NativeWay(model, block_size=16, positions=64, kv_dtype=None, bits=None)
     assert Probe(model).disagreement(way.try_out(blocks), 16)
-    assert _compared(model, Probe(model), way, blocks) == ""
+    assert _compared(model, Probe(model), way, way.try_out(blocks), blocks) == ""
     forward = way.try_out(blocks)
     for layer in model.model.layers:
         layer.mlp.experts.act_fn = torch.nn.Tanh()
     assert Probe(model).disagreement(forward, 16)
-    assert "differ" in _compared(model, Probe(model), way, blocks)
+    assert "differ" in _compared(model, Probe(model), way, forward, blocks)
 
 
 def test_positions_that_count_in_a_way_of_their_own_are_left_to_the_model() -> None:
