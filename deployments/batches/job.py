@@ -13,7 +13,7 @@ from typing import Any
 
 from deployments.batches.lines import Checked, Limits, Line, check, parse, unanswered
 from deployments.batches.output import Output
-from deployments.batches.wire import BatchRecord, Usage
+from deployments.batches.wire import BatchRecord, Status, Usage
 
 OK = 200
 REASONS = {
@@ -53,13 +53,14 @@ class Job:
             self._count(line)
         found = check(self._path, record.endpoint, self._limits, done)
         self._ahead = iter(found.ahead)
-        self._input = self._path.open("rb")
+        if found.ahead:
+            self._input = self._path.open("rb")
         return found
 
     def next_line(self) -> Line | None:
         """The next one that is to be answered, None behind the last."""
-        assert self._input is not None
         for place in self._ahead:
+            assert self._input is not None
             self._input.seek(place)
             return parse(self._input.readline())
         self._drained = True
@@ -111,10 +112,9 @@ def _succeeded(line: dict[str, Any]) -> bool:
     return response is not None and response["status_code"] == OK
 
 
-def begun(record: BatchRecord, found: Checked) -> None:
-    """A batch whose input was looked through: it fails, or goes on."""
+def begun(record: BatchRecord, found: Checked) -> Status:
+    """What becomes of a batch whose input was looked through: it fails, or goes on."""
     record.total, record.model, record.errors = found.total, found.model, found.errors
     if found.errors:
-        record.become("failed")
-    elif record.status == "validating":
-        record.become("in_progress")
+        return "failed"
+    return "in_progress" if record.status == "validating" else record.status

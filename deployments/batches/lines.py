@@ -65,6 +65,9 @@ class Checked:
 def check(path: Path, endpoint: str, limits: Limits, done: Collection[str] = ()) -> Checked:
     """Looks through an input file of which the lines with these ids are ``done``. Blocks."""
     found = Checked()
+    if not path.exists():
+        found.complain("missing_file", "The input file is not there any more.", None)
+        return found
     ids: set[str] = set()
     with path.open("rb") as file:
         for number, place, data in _lines(file, limits.line_bytes):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from deployments.batches.disk import RECORD_BYTES, Space, load, save
-from deployments.batches.wire import BatchRecord, now
+from deployments.batches.wire import BatchRecord, Status, now
 from models.errors import Invalid
 
 MOST_BATCHES = 10_000  # of one owner
@@ -49,12 +49,22 @@ class Batches:
         if sum(not one.ended for one in own) >= MOST_UNFINISHED:
             raise Invalid(f"No more than {MOST_UNFINISHED} batches may be under way.")
         self._space.require(RECORD_BYTES)
-        self.save(record)
+        self._save(record)
         self._records[record.id] = record
         self._space.add(RECORD_BYTES)
 
-    def save(self, record: BatchRecord) -> None:
-        """As it is now; waits for the disk. Raises ``OSError``."""
+    def advance(self, record: BatchRecord, status: Status) -> None:
+        """Its next status, once that is on the disk. Raises ``OSError``: then it has the old one.
+
+        Nobody is told of a status that a restarted server would not know, nor are files free
+        before it knows that their batch has ended.
+        """
+        moment, next = now(), record.model_copy()
+        next.become(status, moment)
+        self._save(next)
+        record.become(status, moment)
+
+    def _save(self, record: BatchRecord) -> None:
         save(self._folder / f"{record.id}.json", record)
 
     def find(self, owner: str, id: str) -> BatchRecord | None:

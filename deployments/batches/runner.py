@@ -7,14 +7,14 @@ import json
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from deployments.batches.disk import Space
 from deployments.batches.files import Files
 from deployments.batches.inside import Answer
 from deployments.batches.job import Job, begun
-from deployments.batches.lines import Limits, Line, answered
+from deployments.batches.lines import Checked, Limits, Line, answered
 from deployments.batches.output import Output
 from deployments.batches.patience import answer_of
 from deployments.batches.records import Batches
@@ -25,6 +25,7 @@ from deployments.openai.parameters import unsupported
 logger = logging.getLogger("stepserve")
 
 Ask = Callable[[str, bytes, str], Awaitable[Answer]]
+Result = TypeVar("Result")
 DISK_RETRY_S = 2.0
 
 
@@ -59,10 +60,9 @@ class Runner:
         self._spawn(self._live(job))
 
     def cancel(self, record: BatchRecord) -> None:
-        """A batch that has not ended answers nothing more, and ends soon."""
-        record.become("cancelling")
+        """A batch that has not ended answers nothing more, and ends soon. Raises ``OSError``."""
+        self._batches.advance(record, "cancelling")
         self._jobs[record.id].over.set()
-        self._batches.save(record)
 
     async def stop(self) -> None:
         """What runs is given up, for another process to go on with."""
@@ -86,9 +86,8 @@ class Runner:
         record = job.record
         try:
             async with self._validating:
-                found = await asyncio.to_thread(job.prepare)
-            begun(record, found)
-            await self._save(record)
+                found = await patiently(partial(asyncio.to_thread, job.prepare))
+            await self._begin(record, found)
             if not record.ended:
                 outcome = await self._outcome(job)
                 await self._finish(job, outcome)
@@ -115,14 +114,12 @@ class Runner:
     async def _finish(self, job: Job, outcome: Status) -> None:
         record = job.record
         if outcome == "completed":
-            record.become("finalizing")
-            await self._save(record)
+            await self._advance(record, "finalizing")
         else:
             await patiently(lambda: asyncio.to_thread(job.give_up_rest, outcome))
         job.close()
         await self._adopt(record)
-        record.become(outcome)
-        await self._save(record)
+        await self._advance(record, outcome)
         logger.info(
             "batch %s %s: %d answered, %d failed",
             record.id,
@@ -145,13 +142,19 @@ class Runner:
                 )
                 await patiently(partial(asyncio.to_thread, self._files.adopt, id, wish))
 
-    async def _save(self, record: BatchRecord) -> None:
-        """At once: nobody is told of a status that a restarted server would not know."""
+    async def _begin(self, record: BatchRecord, found: Checked) -> None:
+        async def begin() -> None:
+            status = begun(record, found)  # which may be cancelled while the disk takes nothing
+            if status != record.status:
+                self._batches.advance(record, status)
 
-        async def save() -> None:
-            self._batches.save(record)
+        await patiently(begin)
 
-        await patiently(save)
+    async def _advance(self, record: BatchRecord, status: Status) -> None:
+        async def advance() -> None:
+            self._batches.advance(record, status)
+
+        await patiently(advance)
 
     async def _dispatch(self) -> None:
         while True:
@@ -191,7 +194,7 @@ async def _put(job: Job, result: dict[str, Any]) -> None:
     job.put(result)
 
 
-async def patiently(work: Callable[[], Awaitable[None]]) -> None:
+async def patiently(work: Callable[[], Awaitable[Result]]) -> Result:
     """Until the disk takes it."""
     while True:
         try:

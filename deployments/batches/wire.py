@@ -166,11 +166,10 @@ class BatchRecord(BatchWish):
     def ended(self) -> bool:
         return self.status in ENDED
 
-    def become(self, status: Status) -> None:
-        """Its next status, from now on."""
+    def become(self, status: Status, at: int) -> None:
+        """Its next status, from a moment on."""
         self.status = status
-        if status != "validating":
-            setattr(self, f"{status}_at", now())
+        setattr(self, f"{status}_at", at)
 
     def shown(self) -> Shown:
         files = self.status in ("completed", "expired", "cancelled")

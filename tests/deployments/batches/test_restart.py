@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import openai
 import pytest
 
 from deployments.batches.disk import Space, open_when_free
@@ -87,7 +88,7 @@ async def test_what_was_never_written_whole_is_no_line(tmp_path: Path) -> None:
 async def test_a_batch_that_was_being_cancelled_ends_so(tmp_path: Path) -> None:
     id = await half_done(tmp_path)
     record = record_of(tmp_path, id)
-    record.become("cancelling")
+    record.become("cancelling", record.created_at)
     (tmp_path / "batches" / f"{id}.json").write_text(record.model_dump_json())
     engine = MockEngine("mock")
     async with running(tmp_path, engine) as server:
@@ -212,6 +213,9 @@ async def test_a_disk_that_takes_no_more_loses_no_line(
         assert ids(await client.lines(ended.output_file_id)) == EVERY
 
 
+LONG = {str(i): "x" * 512 for i in range(8)}
+
+
 @contextmanager
 def small_files(most: int) -> Iterator[None]:
     """No file of this process can become larger than so many bytes."""
@@ -221,3 +225,33 @@ def small_files(most: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+async def test_an_input_that_is_gone_fails_its_batch_alone(tmp_path: Path) -> None:
+    id = await half_done(tmp_path)
+    input = record_of(tmp_path, id).input_file_id
+    (tmp_path / "files" / input).unlink()
+    async with running(tmp_path) as server:
+        client = server.client()
+        batch = await client.until_ended(await client.api.batches.retrieve(id))
+        assert batch.status == "failed"
+        assert batch.errors is not None
+        assert batch.errors.data is not None
+        assert [error.code for error in batch.errors.data] == ["missing_file"]
+        assert (await client.run([a_line("one")])).status == "completed"
+
+
+async def test_no_batch_has_ended_before_the_disk_knows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deployments.batches.runner.DISK_RETRY_S", 0.01)
+    async with running(tmp_path, MockEngine("mock", first_token_s=0.2)) as server:
+        client = server.client()
+        batch = await client.start(jsonl([a_line("one")]), metadata=LONG)
+        await client.until(batch, "in_progress")
+        with small_files(3000):  # enough for an answer, too few for the record
+            await asyncio.sleep(0.5)
+            assert (await client.api.batches.retrieve(batch.id)).status == "in_progress"
+            with pytest.raises(openai.BadRequestError, match="in use"):
+                await client.api.files.delete(batch.input_file_id)
+        assert (await client.until_ended(batch)).status == "completed"
