@@ -148,6 +148,11 @@ def _result(custom_id: str, response: Shown | None, error: Shown | None) -> Show
     return {"id": id, "custom_id": custom_id, "response": response, "error": error}
 
 
+def as_compact(body: Mapping[str, Any]) -> bytes:
+    """A line's body on its way: no longer than it may be, if the line is not."""
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+
+
 def dump(line: Mapping[str, Any]) -> bytes:
     """As it stands in a file; in ASCII, so that nothing in it ends a line for anybody."""
     return json.dumps(line, separators=(",", ":")).encode() + b"\n"

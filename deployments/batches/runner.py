@@ -14,7 +14,7 @@ from deployments.batches.disk import Space
 from deployments.batches.files import Files
 from deployments.batches.inside import Answer
 from deployments.batches.job import Job, begun
-from deployments.batches.lines import Checked, Limits, Line, answered
+from deployments.batches.lines import Checked, Limits, Line, answered, as_compact
 from deployments.batches.output import Output
 from deployments.batches.patience import answer_of
 from deployments.batches.records import Batches
@@ -183,7 +183,7 @@ class Runner:
             error = unsupported("stream")
             result = answered(line.custom_id, error.status, f"req_{uuid4().hex}", error.body)
         else:
-            body, owner = json.dumps(line.body).encode(), job.record.owner
+            body, owner = as_compact(line.body), job.record.owner
             answer = await answer_of(lambda: self._ask(line.url, body, owner))
             content = json.loads(answer.body)
             result = answered(line.custom_id, answer.status, answer.request_id, content)

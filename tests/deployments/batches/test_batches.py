@@ -96,6 +96,18 @@ async def test_errors_of_requests_are_lines_of_the_error_file(tmp_path: Path) ->
             assert found[id]["body"] == asked.json()
 
 
+@pytest.mark.parametrize("prompt", ["\u732b" * 500, [7] * 500])
+async def test_a_line_that_is_no_larger_than_it_may_be_is_answered(
+    tmp_path: Path, prompt: Any
+) -> None:
+    line = a_line("one", "/v1/completions", prompt=prompt, max_tokens=1)
+    data = json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode()
+    async with running(tmp_path, max_body_bytes=len(data)) as server:
+        client = server.client()
+        batch = await client.until_ended(await client.start(data, "/v1/completions"))
+        assert ids(await client.lines(batch.output_file_id)) == ["one"]
+
+
 @pytest.mark.parametrize(
     ("endpoint", "body"),
     [
