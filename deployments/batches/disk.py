@@ -7,18 +7,21 @@ import fcntl
 import logging
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from models.errors import Invalid
+from models.errors import Busy, Invalid
 
 logger = logging.getLogger("stepserve")
 
 RECORD_BYTES = 4096  # what a small file takes of a disk
 LOCK_S = 30.0  # how long a replica that is being replaced may still hold the folder
+RETRY_S = 30.0  # after which clients may ask again where the disk fails
 PARTS = ("files", "batches", "uploads")
 
 Record = TypeVar("Record", bound=BaseModel)
@@ -84,14 +87,30 @@ async def open_when_free(name: str, patience_s: float = LOCK_S) -> tuple[Path, i
         await asyncio.sleep(0.1)
 
 
+@contextmanager
+def asked_of_the_disk() -> Iterator[None]:
+    """What clients are told where it fails: raises ``Busy``."""
+    try:
+        yield
+    except OSError as error:
+        logger.error("the folder of batches fails: %s", error)
+        message = f"The server's folder of files and batches fails now: {error.strerror}."
+        raise Busy(message, RETRY_S) from error
+
+
 def save(path: Path, record: BaseModel) -> None:
     """All of it or nothing: whoever reads the file meanwhile, or after a crash, finds the old."""
     beside = path.with_suffix(".new")
-    with beside.open("wb") as file:
-        file.write(record.model_dump_json().encode())
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
+    try:
+        with beside.open("wb") as file:
+            file.write(record.model_dump_json().encode())
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError:
+        with suppress(OSError):
+            beside.unlink()  # a part of it would only take room
+        raise
 
 
 def load(folder: Path, kind: type[Record]) -> tuple[list[Record], list[Path]]:

@@ -75,7 +75,13 @@ class Files:
         if sum(one.owner == wish.owner for one in [*self._records.values()]) >= MOST_FILES:
             raise Invalid(f"No more than {MOST_FILES} files are kept: delete some.")
         (self._uploads / upload).replace(self.path(upload))
-        return self._record(upload, wish, self._sizes.pop(upload))
+        try:
+            record = self._record(upload, wish, self._sizes[upload])
+        except OSError:
+            self.path(upload).replace(self._uploads / upload)
+            raise
+        del self._sizes[upload]
+        return record
 
     def drop(self, upload: str) -> None:
         """Gives an upload up, if it was not kept; blocking."""
@@ -112,9 +118,9 @@ class Files:
             return os.pread(file.fileno(), size, offset)
 
     def delete(self, id: str) -> None:
+        self._beside(id).unlink(missing_ok=True)
         record = self._records.pop(id)
         self._space.add(-(record.bytes + RECORD_BYTES))
-        self._beside(id).unlink(missing_ok=True)
         self.path(id).unlink(missing_ok=True)
 
     def sweep(self, spared: set[str]) -> None:

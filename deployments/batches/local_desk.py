@@ -10,7 +10,7 @@ from pathlib import Path
 
 from configs.settings import AppSettings
 from deployments.batches.desk import Counts
-from deployments.batches.disk import Space, open_when_free
+from deployments.batches.disk import Space, asked_of_the_disk, open_when_free
 from deployments.batches.files import Files
 from deployments.batches.inside import Inside
 from deployments.batches.lines import Limits
@@ -80,16 +80,20 @@ class LocalDesk:
         return self._runner.failure
 
     async def begin_upload(self) -> str:
-        return self._files.begin()
+        with asked_of_the_disk():
+            return self._files.begin()
 
     async def write_upload(self, upload: str, offset: int, data: bytes) -> None:
-        await asyncio.to_thread(self._files.write, upload, offset, data)
+        with asked_of_the_disk():
+            await asyncio.to_thread(self._files.write, upload, offset, data)
 
     async def keep_upload(self, upload: str, wish: FileWish) -> Shown:
-        return self._files.keep(upload, wish).shown()
+        with asked_of_the_disk():
+            return self._files.keep(upload, wish).shown()
 
     async def drop_upload(self, upload: str) -> None:
-        await asyncio.to_thread(self._files.drop, upload)
+        with asked_of_the_disk():
+            await asyncio.to_thread(self._files.drop, upload)
 
     async def file(self, owner: str, id: str) -> Shown | None:
         record = self._files.find(owner, id)
@@ -104,14 +108,16 @@ class LocalDesk:
     async def read_file(self, owner: str, id: str, offset: int, size: int) -> bytes | None:
         if self._files.find(owner, id) is None:
             return None
-        return await asyncio.to_thread(self._files.read, id, offset, size)
+        with asked_of_the_disk():
+            return await asyncio.to_thread(self._files.read, id, offset, size)
 
     async def delete_file(self, owner: str, id: str) -> bool:
         if self._files.find(owner, id) is None:
             return False
         if id in self._batches.files:
             raise Invalid(f"The file '{id}' is in use by a batch that has not ended.", "file_id")
-        self._files.delete(id)
+        with asked_of_the_disk():
+            self._files.delete(id)
         return True
 
     async def create_batch(self, wish: BatchWish) -> Shown:
@@ -122,7 +128,8 @@ class LocalDesk:
             message = f"The purpose of file '{file.id}' is '{file.purpose}', not 'batch'."
             raise Invalid(message, "input_file_id")
         known = self._batches.find(wish.owner, wish.id)
-        return (known or self._new_batch(wish)).shown()
+        with asked_of_the_disk():
+            return (known or self._new_batch(wish)).shown()
 
     async def batch(self, owner: str, id: str) -> Shown | None:
         record = self._batches.find(owner, id)
@@ -138,7 +145,8 @@ class LocalDesk:
         if record.ended or record.status == "finalizing":
             raise Invalid(f"Cannot cancel a batch with status '{record.status}'.")
         if record.status != "cancelling":
-            self._runner.cancel(record)
+            with asked_of_the_disk():
+                self._runner.cancel(record)
         return record.shown()
 
     async def counts(self) -> Counts:

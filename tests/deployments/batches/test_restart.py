@@ -216,6 +216,24 @@ async def test_a_disk_that_takes_no_more_loses_no_line(
 LONG = {str(i): "x" * 512 for i in range(8)}
 
 
+async def test_a_disk_that_takes_no_file_is_told_and_keeps_nothing_of_it(tmp_path: Path) -> None:
+    async with running(tmp_path) as server:
+        client = server.client()
+        for most, size in ((1, 5), (5, 5)):  # not even the contents, and no record beside them
+            with small_files(most), pytest.raises(openai.InternalServerError) as refused:
+                await client.upload(b"x" * size)
+            assert refused.value.status_code == 503
+            assert "File too large" in refused.value.message
+        assert files_in(tmp_path) == []
+        file = await client.upload(jsonl([a_line("one")]))
+        with small_files(5), pytest.raises(openai.InternalServerError, match="File too large"):
+            await client.api.batches.create(
+                input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h"
+            )
+        assert (await client.api.batches.list()).data == []
+        assert [*(tmp_path / "batches").iterdir()] == []
+
+
 @contextmanager
 def small_files(most: int) -> Iterator[None]:
     """No file of this process can become larger than so many bytes."""
