@@ -95,6 +95,10 @@ class Files:
         if id not in self._records:
             self._record(id, wish, size_of(self.path(id)))
 
+    def counted(self, id: str) -> int:
+        """Bytes of its contents that are used space: of a file, not of what a batch writes."""
+        return self._records[id].bytes if id in self._records else 0
+
     def path(self, id: str) -> Path:
         """Where its contents are."""
         return self._files / id

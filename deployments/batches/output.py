@@ -14,12 +14,15 @@ from deployments.batches.lines import dump
 
 
 class Output:
-    """Appended to by one process. What a killed one left of a line is cut off by ``read``."""
+    """Appended to by one process. What a killed one left of a line is cut off by ``read``.
 
-    def __init__(self, path: Path, space: Space) -> None:
+    ``counted`` of its bytes are used space already.
+    """
+
+    def __init__(self, path: Path, space: Space, counted: int = 0) -> None:
         self.path = path
         self._space = space
-        self._size = 0
+        self._size = counted
         self._file: FileIO | None = None
 
     def read(self) -> Iterator[dict[str, Any]]:

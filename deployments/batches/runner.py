@@ -51,7 +51,7 @@ class Runner:
     def start(self, record: BatchRecord) -> None:
         """Begins a batch, or goes on with it."""
         output, errors = (
-            Output(self._files.path(id), self._space)
+            Output(self._files.path(id), self._space, self._files.counted(id))
             for id in (record.output_file_id, record.error_file_id)
         )
         input = self._files.path(record.input_file_id)

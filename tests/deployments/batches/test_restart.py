@@ -85,6 +85,21 @@ async def test_what_was_never_written_whole_is_no_line(tmp_path: Path) -> None:
     assert space.used == path.stat().st_size
 
 
+async def test_an_output_that_is_a_file_already_takes_its_space_once(tmp_path: Path) -> None:
+    async with running(tmp_path) as server:
+        text = "x" * 2**19
+        lines = jsonl([a_line("one", prompt=text, echo=True, url="/v1/completions")])
+        batch = await server.client().start(lines, "/v1/completions")
+        await server.client().until_ended(batch)
+    record = record_of(tmp_path, batch.id)
+    record.become("finalizing", record.created_at)  # the last that the disk knew of it
+    (tmp_path / "batches" / f"{batch.id}.json").write_text(record.model_dump_json())
+    async with running(tmp_path, max_folder_mib=1.4) as server:
+        client = server.client()
+        assert (await client.until_ended(batch)).status == "completed"
+        await client.upload(b"x" * 2**18)
+
+
 async def test_a_batch_that_was_being_cancelled_ends_so(tmp_path: Path) -> None:
     id = await half_done(tmp_path)
     record = record_of(tmp_path, id)
