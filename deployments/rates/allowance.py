@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping
 
 from configs.settings import KeyLimits
 from deployments.openai.errors import ApiError
 from deployments.rates.at_once import Place
-from deployments.rates.counts import LenientCounts
+from deployments.rates.counts import Adding, LenientCounts
 from deployments.rates.estimate import Estimate
 from deployments.rates.refusals import (
     AT_ONCE,
@@ -41,6 +42,7 @@ class Allowance:
         self._prompt = 0  # tokens, as estimated
         self._place: Place | None = None
         self._uses: dict[str, Use] = {}
+        self._adding: Adding | None = None
 
     @property
     def tokens_per_minute(self) -> int | None:
@@ -132,7 +134,9 @@ class Allowance:
             for kind in self._limits
         }
         asked = {name: 0 for names in seen.values() for name in names} | {**amounts}
-        counts = await self._counts.add(asked)
+        # What is given back must not come before what took it, of which whoever left knows no end.
+        self._adding = self._counts.begin(asked, after=self._adding)
+        counts = await asyncio.shield(self._adding)
         if counts is not None:
             self._uses = {
                 kind: Use(self._limits[kind], counts[before], counts[now], elapsed_s)

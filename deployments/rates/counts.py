@@ -7,7 +7,7 @@ import contextvars
 import logging
 import time
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from models.errors import EngineError
 
@@ -18,6 +18,7 @@ TIMEOUT_S = 0.5
 PAUSE_S = 5.0
 
 Amounts = Mapping[str, int]
+Adding: TypeAlias = "asyncio.Task[dict[str, int] | None]"
 
 
 class Counts(Protocol):
@@ -68,21 +69,27 @@ class LenientCounts:
         self._timeout_s = timeout_s
         self._pause_s = pause_s
         self._until = 0.0  # by the monotonic clock
-        self._adding: set[asyncio.Task[dict[str, int] | None]] = set()
+        self._adding: set[Adding] = set()
 
     async def add(self, amounts: Amounts) -> dict[str, int] | None:
         """As ``Counts.add``, None where that fails. It is done also if its caller is cancelled."""
-        if time.monotonic() < self._until:
-            return None
+        return await asyncio.shield(self.begin(amounts))
+
+    def begin(self, amounts: Amounts, after: Adding | None = None) -> Adding:
+        """The same on its way, which begins when another has ended."""
         # In a context of its own: Serve cancels what it finds in a cancelled request's context.
         task = asyncio.get_running_loop().create_task(
-            self._add(amounts), context=contextvars.Context()
+            self._add(amounts, after), context=contextvars.Context()
         )
         self._adding.add(task)
         task.add_done_callback(self._adding.discard)
-        return await asyncio.shield(task)
+        return task
 
-    async def _add(self, amounts: Amounts) -> dict[str, int] | None:
+    async def _add(self, amounts: Amounts, after: Adding | None) -> dict[str, int] | None:
+        if after is not None and not after.done():
+            await asyncio.wait([after])
+        if time.monotonic() < self._until:
+            return None
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await self._counts.add(amounts)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -241,3 +242,30 @@ async def _begin(shared: Shared, running: dict[int, Allowance], i: int, plan: Pl
     with suppress(ApiError):
         await allowance.take(Estimate(plan.estimate, 0))
         running[i] = allowance
+
+
+class Overtaking(MemoryCounts):
+    """The later something is asked, the sooner it is done, as over several connections."""
+
+    def __init__(self) -> None:
+        super().__init__(Clock())
+        self._delay_s = 0.1
+
+    async def add(self, amounts: Mapping[str, int]) -> dict[str, int]:
+        self._delay_s /= 10
+        await asyncio.sleep(self._delay_s)
+        return await super().add(amounts)
+
+
+async def test_what_is_given_back_comes_behind_what_took_it() -> None:
+    shared = Shared(counts=Overtaking())
+    allowance = shared.allowance(requests_at_once=1, tokens_per_minute=100)
+    taking = asyncio.create_task(allowance.take(Estimate(10, 0)))
+    await asyncio.sleep(0)
+    taking.cancel()
+    with suppress(asyncio.CancelledError):
+        await taking
+    await allowance.end(None)
+    await asyncio.sleep(0.02)  # that of the claim, were it under way
+    assert await shared.counted("tokens") == 0
+    await shared.take(10, requests_at_once=1)
