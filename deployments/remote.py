@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, cast
 
@@ -94,6 +94,11 @@ class RemoteEngine:
     async def token_strings(self, token_ids: Sequence[int]) -> list[str]:
         """See ``Tokenizes.token_strings``."""
         result: list[str] = await self._ask_tokenizer("token_strings", token_ids)
+        return result
+
+    async def tokenizer_info(self) -> Mapping[str, Any]:
+        """See ``Tokenizes.tokenizer_info``."""
+        result: Mapping[str, Any] = await self._ask_tokenizer("tokenizer_info")
         return result
 
     async def detokenize(self, token_ids: Sequence[int]) -> str:

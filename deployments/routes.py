@@ -157,6 +157,7 @@ def token_routes(guard: Guard, tokens: Tokenization) -> list[Route]:
         guard.post("/v1/tokenize", tokens.tokenize),
         guard.post("/detokenize", tokens.detokenize),
         guard.post("/v1/detokenize", tokens.detokenize),
+        guard.get("/tokenizer_info", tokens.info),
         guard.post("/v1/chat/completions/input_tokens", tokens.count_chat),
     ]
 

@@ -48,6 +48,12 @@ class Tokenization:
         async with self._within("tokens"):
             return JSONResponse({"prompt": await engine.detokenize(call.token_ids)})
 
+    async def info(self, request: Request) -> Response:
+        engine = self._engine(request, request.query_params.get("model"))
+        async with self._within("model"):
+            info = await engine.tokenizer_info()
+        return JSONResponse({**info, "model_max_length": engine.max_context})
+
     async def count_chat(self, request: Request) -> Response:
         call = parse_count(await read_logged_json(request, self._settings))
         return JSONResponse(count_answer(await self.count(request, call)))

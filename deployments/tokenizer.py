@@ -6,10 +6,10 @@ A failure is returned, never raised: an exception would cross the hop as a remot
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from configs.settings import ModelSettings
 from deployments.encoding import characters, encode, size_of
@@ -53,6 +53,10 @@ class Tokenizer:
     async def token_strings(self, token_ids: Sequence[int]) -> list[str] | EngineError:
         """See ``Tokenizes.token_strings``."""
         return await self._result(partial(self._text.token_strings, token_ids), len(token_ids))
+
+    async def tokenizer_info(self) -> Mapping[str, Any]:
+        """See ``Tokenizes.tokenizer_info``."""
+        return self._text.tokenizer_info()
 
     async def detokenize(self, token_ids: Sequence[int]) -> str | EngineError:
         """See ``Tokenizes.detokenize``."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
-from typing import Protocol, runtime_checkable
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from models.events import Event
 from models.request import GenerateRequest, Prompt
@@ -45,6 +45,10 @@ class Tokenizes(Protocol):
 
     async def token_strings(self, token_ids: Sequence[int]) -> list[str]:
         """Each token as the vocabulary spells it."""
+        ...
+
+    async def tokenizer_info(self) -> Mapping[str, Any]:
+        """Its special tokens, chat template, ``eos_token_ids`` and ``vocab_size``."""
         ...
 
     async def detokenize(self, token_ids: Sequence[int]) -> str:

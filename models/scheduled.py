@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import aclosing
 from dataclasses import replace
 from types import TracebackType
+from typing import Any
 
 from models.answer import Answer, token_request
 from models.errors import Closed
@@ -73,6 +74,10 @@ class Scheduled:
     async def token_strings(self, token_ids: Sequence[int]) -> list[str]:
         """See ``Tokenizes.token_strings``."""
         return await asyncio.to_thread(self.text.token_strings, token_ids)
+
+    async def tokenizer_info(self) -> Mapping[str, Any]:
+        """See ``Tokenizes.tokenizer_info``."""
+        return self.text.tokenizer_info()
 
     async def detokenize(self, token_ids: Sequence[int]) -> str:
         """See ``Tokenizes.detokenize``."""

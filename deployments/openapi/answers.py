@@ -121,6 +121,12 @@ ANSWERS: dict[str, Schema] = {
         count=COUNT, max_model_len=COUNT, tokens=listed(COUNT), token_strs=or_null(listed(STRING))
     ),
     "Detokenized": fields(prompt=STRING),
+    "TokenizerInfo": having(
+        chat_template=or_null(STRING),
+        eos_token_ids=listed(COUNT),
+        vocab_size=COUNT,
+        model_max_length=COUNT,
+    ),
     "Aborted": fields(aborted=COUNT),
     "ResetPrefixCache": fields(
         kv_blocks={"type": "object", "additionalProperties": or_null(COUNT)}

@@ -52,6 +52,7 @@ ORDER = ("order", {"type": "string", "enum": ["asc", "desc"], "default": "desc"}
 AFTER = ("after", STRING)
 PAGES = (("limit", _limit(100, 20)), ORDER, AFTER)
 TOKENIZE = ("TokenizePromptRequest", "TokenizeChatRequest")
+ASKED_TOKENS = (400, 401, 404, 500, 503, 504)
 ASKED, CLOSED = (400, 401, 404, 500, 503), (401, 500, 504)
 GENERATION = (
     Operation("post", "/v1/chat/completions", "Answer a chat", "Chat", ("ChatRequest",), True),
@@ -83,6 +84,14 @@ COUNTING = (
             "post", f"{prefix}/detokenize", "Text of tokens", "Detokenized", ("DetokenizeRequest",)
         )
         for prefix in ("", "/v1")
+    ),
+    Operation(
+        "get",
+        "/tokenizer_info",
+        "A model's special tokens and chat template",
+        "TokenizerInfo",
+        statuses=ASKED_TOKENS,
+        query=(("model", STRING),),
     ),
     Operation(
         "post",

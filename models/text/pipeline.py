@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 from tokenizers import Tokenizer
 
@@ -57,6 +58,7 @@ class TextPipeline:
         self.vocab_size = vocab_size or max(tokenizer.get_vocab().values()) + 1
         self.eos_token_ids = frozenset(token_id for token_id in ids if token_id < self.vocab_size)
         self.tokenizer = tokenizer
+        self._info = {**special_tokens, "chat_template": chat_template}
         self._prompts = Prompts(tokenizer, special_tokens, chat_template)
         self._detokenizer = Detokenizer(tokenizer)
         self._literal = Detokenizer(tokenizer, skip_special=False)
@@ -151,6 +153,11 @@ class TextPipeline:
         """The text of ids, special tokens included. Raises ``Invalid``."""
         self.check_known(token_ids, "tokens")
         return self.tokenizer.decode(token_ids, skip_special_tokens=False)
+
+    def tokenizer_info(self) -> dict[str, Any]:
+        """What clients must know who tokenize by themselves, by the names of its own files."""
+        ids = sorted(self.eos_token_ids)
+        return {**self._info, "eos_token_ids": ids, "vocab_size": self.vocab_size}
 
     def check_known(self, token_ids: Iterable[int], param: str) -> None:
         """Raises ``Invalid``, which blames ``param``, for an id that the model does not know."""

@@ -44,6 +44,9 @@ class TokenizingMock(MockEngine):
     async def token_strings(self, token_ids: Sequence[int]) -> list[str]:
         return BYTES.token_strings(token_ids)
 
+    async def tokenizer_info(self) -> Mapping[str, Any]:
+        return BYTES.tokenizer_info()
+
     async def detokenize(self, token_ids: Sequence[int]) -> str:
         return BYTES.detokenize(token_ids)
 

@@ -13,7 +13,7 @@ from models.mock import MockEngine
 from models.scheduled import Scheduled
 from models.text.byte_tokenizer import ASSISTANT, BOS, END, USER
 from tests.deployments.schemas import check
-from tests.deployments.serving import Counting, make_app, post
+from tests.deployments.serving import Counting, client, make_app, post
 
 HI = [{"role": "user", "content": "Hi"}]
 CHAT_IDS = [256, 259, *b"Hi", 257, 260]
@@ -126,3 +126,21 @@ async def test_an_unknown_model(app: Starlette) -> None:
 async def test_a_key_is_needed(engine: Scheduled) -> None:
     app = make_app(engine, api_keys=["one"])
     await refused(app, "/tokenize", {"prompt": "a"}, 401)
+
+
+async def test_what_clients_need_who_tokenize_by_themselves(app: Starlette) -> None:
+    async with client(app) as http:
+        answer = await http.get("/tokenizer_info", params={"model": "counting"})
+    info = answer.json()
+    assert (info["bos_token"], info["eos_token"]) == ("<|bos|>", "<|end|>")
+    assert "messages" in info["chat_template"]
+    assert (info["eos_token_ids"], info["vocab_size"]) == ([257], 261)
+    assert info["model_max_length"] > 0
+
+
+@pytest.mark.parametrize(("query", "status"), [("", 400), ("?model=mock", 400), ("?model=x", 404)])
+async def test_of_which_tokenizer_must_be_clear(app: Starlette, query: str, status: int) -> None:
+    async with client(app) as http:
+        answer = await http.get(f"/tokenizer_info{query}")
+    assert answer.status_code == status
+    assert answer.json()["error"]["param"] == "model"
