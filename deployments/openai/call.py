@@ -72,6 +72,7 @@ class GenerationBody(BaseModel):
     allowed_token_ids: list[Integer] | None = None
     bad_words: list[str] | None = None
     return_token_ids: bool | None = None
+    return_tokens_as_token_ids: bool | None = None
     include_stop_str_in_output: bool | None = _known_as(
         "include_stop_str_in_output", "no_stop_trim"
     )
@@ -212,4 +213,5 @@ def _shown(body: GenerationBody, logprobs: int | None, echo: bool) -> Shown:
         logprobs=logprobs,
         prompt_logprobs=body.prompt_logprobs,
         token_ids=bool(body.return_token_ids),
+        tokens_as_ids=bool(body.return_tokens_as_token_ids),
     )

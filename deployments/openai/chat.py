@@ -38,6 +38,7 @@ class ChatBody(GenerationBody):
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     add_special_tokens: bool | None = None
+    echo: bool | None = None
     logprobs: bool | None = None
     top_logprobs: Top | None = None
 
@@ -55,7 +56,14 @@ def parse(data: Mapping[str, Any], id: str) -> Call:
         replace(request, tool_choice=offer.choice, thinking_budget=body.thinking_token_budget)
         for request in call.requests
     )
-    return replace(call, requests=tuple(requests))
+    shown = replace(call.shown, said=_said(prompt) if body.echo else "")
+    return replace(call, requests=tuple(requests), shown=shown)
+
+
+def _said(prompt: ChatPrompt) -> str:
+    """What the assistant has said of the answer by itself."""
+    last = prompt.messages[-1]
+    return str(last["content"]) if last["role"] == "assistant" else ""
 
 
 def _prompt(body: ChatBody, offer: Offer) -> ChatPrompt:

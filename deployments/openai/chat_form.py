@@ -39,7 +39,8 @@ class ChatForm:
 
     def opening(self, index: int, event: Started, totals: Totals) -> bytes:
         beside = self._shown.written_of_prompt(event)
-        return self._chunks.choice(index, OPENING, totals, beside)
+        said = quote(self._shown.said)
+        return self._chunks.choice(index, OPENING.replace('""', said, 1), totals, beside)
 
     def text(self, index: int, event: Text, totals: Totals) -> bytes:
         return self._delta(index, f'"content":{quote(event.delta)}', event, totals)
@@ -67,7 +68,7 @@ class ChatForm:
     def _choice(self, index: int, choice: Choice) -> dict[str, Any]:
         return {
             "index": index,
-            "message": _message(choice),
+            "message": _message(choice, self._shown.said),
             "logprobs": self._logprobs(choice.logprobs + self._of_end(choice.end)),
             "finish_reason": choice.end.reason,
             "stop_reason": choice.end.stop,
@@ -88,13 +89,15 @@ class ChatForm:
 
     def _logprobs(self, entries: Sequence[TokenLogprob]) -> dict[str, Any] | None:
         top = self._shown.logprobs
-        return None if top is None else logprobs.of_chat(entries, top)
+        return (
+            None if top is None else logprobs.of_chat(entries, top, ids=self._shown.tokens_as_ids)
+        )
 
 
-def _message(choice: Choice) -> dict[str, Any]:
+def _message(choice: Choice, said: str) -> dict[str, Any]:
     """Content is null where something else was said instead."""
     calls, reasoning = [_call(call) for call in choice.calls], choice.reasoning
-    content = choice.text or (None if calls or reasoning else "")
+    content = said + choice.text or (None if calls or reasoning else "")
     message = {"role": "assistant", "content": content, "refusal": None}
     if reasoning:
         message |= {"reasoning_content": reasoning, "reasoning": reasoning}

@@ -81,8 +81,9 @@ class CompletionForm:
             return None
         prompt = choice.started.logprobs if self._shown.echo else ()
         answer = choice.logprobs + self._of_end(choice.end)
-        first = logprobs.of_completion(prompt, top, 0)
-        rest = logprobs.of_completion(answer, top, len(choice.started.text))
+        ids = self._shown.tokens_as_ids
+        first = logprobs.of_completion(prompt, top, 0, ids=ids)
+        rest = logprobs.of_completion(answer, top, len(choice.started.text), ids=ids)
         return {key: first[key] + rest[key] for key in first}
 
     def _of_end(self, event: Finished) -> tuple[TokenLogprob, ...]:
@@ -96,6 +97,6 @@ class CompletionForm:
             return NO_LOGPROBS
         top, shown = self._shown.logprobs, None
         if entries and top is not None:
-            shown = logprobs.of_completion(entries, top, before)
+            shown = logprobs.of_completion(entries, top, before, ids=self._shown.tokens_as_ids)
         ids = f',"token_ids":{dumps(token_ids)}' if self._shown.token_ids else ""
         return f'"logprobs":{dumps(shown)}{ids}'

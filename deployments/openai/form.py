@@ -46,6 +46,8 @@ class Shown:
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     token_ids: bool = False
+    tokens_as_ids: bool = False  # in logprobs
+    said: str = ""  # by the message that a chat goes on with, if it is to be shown
 
     def of_prompt(self, event: Started) -> dict[str, Any]:
         """What an answer tells of its prompt."""

@@ -35,22 +35,30 @@ EMPTY: tuple[Any, ...] = ([], {})
 # The values that ask for what is done anyway, of parameters that are not supported.
 NEUTRAL: Mapping[str, Collection[Any]] = {
     "cache_prompt": (True,),
+    "dry_multiplier": (0,),
+    "dynatemp_range": (0,),
     "early_stopping": (False,),
     "guided_whitespace_pattern": NOTHING,
     "length_penalty": (1,),
     "logits_processors": EMPTY,
-    "return_tokens_as_token_ids": (False,),
+    "mirostat": (0,),
+    "n_probs": (0,),
     "spaces_between_special_tokens": (True,),
+    "tfs_z": (1,),
+    "timings_per_token": (False,),
+    "top_a": (0,),
+    "typical_p": (1,),
     "use_beam_search": (False,),
+    "xtc_probability": (0,),
 }
 
 CHAT_NEUTRAL: Mapping[str, Collection[Any]] = {
     **NEUTRAL,
     "audio": NOTHING,
     "chat_template": NOTHING,
-    "echo": (False,),
     "function_call": ("none", "auto"),
     "functions": EMPTY,
+    "include_reasoning": (True,),
     "modalities": (["text"],),
     "moderation": NOTHING,
     "prediction": NOTHING,

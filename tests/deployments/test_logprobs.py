@@ -132,6 +132,29 @@ async def test_offsets_point_at_the_tokens(app: Starlette) -> None:
         assert token.startswith("bytes:") or choice["text"][offset : offset + len(token)] == token
 
 
+async def test_tokens_are_called_by_their_ids_on_request(app: Starlette) -> None:
+    body = {
+        "max_tokens": 9,
+        "seed": 2,
+        "return_tokens_as_token_ids": True,
+        "return_token_ids": True,
+    }
+    choice = (await complete(app, logprobs=2, **body)).json()["choices"][0]
+    names = [f"token_id:{token_id}" for token_id in choice["token_ids"]]
+    assert choice["logprobs"]["tokens"] == names
+    for name, top in zip(names, choice["logprobs"]["top_logprobs"], strict=True):
+        assert name in top
+        assert len(top) >= 2
+        assert all(key.startswith("token_id:") for key in top)
+    choice = (await chat(app, logprobs=True, top_logprobs=2, **body)).json()["choices"][0]
+    entries = choice["logprobs"]["content"]
+    assert [one["token"] for one in entries] == [f"token_id:{i}" for i in choice["token_ids"]]
+    assert all(top["token"].startswith("token_id:") for top in entries[0]["top_logprobs"])
+    *chunks, _ = events((await complete(app, logprobs=0, stream=True, **body)).text)
+    told = [c["choices"][0]["logprobs"] for c in chunks if c["choices"][0]["logprobs"]]
+    assert [name for one in told for name in one["tokens"]] == names
+
+
 async def test_scores_as_evaluation_harnesses_compute_them(app: Starlette, tiny: Tiny) -> None:
     """Contexts with several continuations, as token ids; the answer's own token is dropped."""
     contexts, endings = [[*b"The sky is "], [*b"Two and two"]], [[*b"blue"], [*b"four."], [200]]

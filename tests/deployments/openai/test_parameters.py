@@ -8,7 +8,9 @@ from starlette.applications import Starlette
 from models.mock import MockEngine
 from models.request import TokenPrompt
 from tests.deployments.schemas import check
-from tests.deployments.serving import CHAT, HELLO, chat, complete, make_app, post
+from tests.deployments.serving import CHAT, HELLO, chat, complete, events, make_app, post
+
+GOING_ON = {"continue_final_message": True, "add_generation_prompt": False}
 
 
 @pytest.fixture
@@ -50,6 +52,28 @@ async def test_the_cache_key_reaches_the_engine() -> None:
     await refused(app, "prompt_cache_key", prompt_cache_key=1)
 
 
+@pytest.mark.parametrize(
+    ("role", "options", "shown"),
+    [
+        ("assistant", {"echo": True, **GOING_ON}, "So: fox"),
+        ("assistant", {"echo": False, **GOING_ON}, "fox"),
+        ("user", {"echo": True}, "fox"),
+    ],
+)
+async def test_what_a_chat_goes_on_with_is_shown_before_it_on_request(
+    role: str, options: dict[str, Any], shown: str
+) -> None:
+    app = make_app(MockEngine("mock", pieces=["fox"]))
+    messages = [*HELLO, {"role": role, "content": [{"type": "text", "text": "So: "}]}]
+    body = {"messages": messages, "max_tokens": 1, **options}
+    whole = (await chat(app, **body)).json()
+    check("CreateChatCompletionResponse", whole)
+    assert whole["choices"][0]["message"]["content"] == shown
+    *chunks, _ = events((await chat(app, **body, stream=True)).text)
+    deltas = [chunk["choices"][0]["delta"].get("content", "") for chunk in chunks]
+    assert "".join(deltas) == shown
+
+
 async def test_what_is_to_be_done_with_the_prompt_reaches_the_engine() -> None:
     engine = MockEngine("mock")
     app = make_app(engine)
@@ -76,6 +100,8 @@ async def test_what_is_to_be_done_with_the_prompt_reaches_the_engine() -> None:
         {"response_format": {"type": "text"}, "modalities": ["text"]},
         {"audio": None, "prediction": None, "web_search_options": None, "moderation": None},
         {"reasoning_effort": None},
+        {"mirostat": 0, "typical_p": 1.0, "dynatemp_range": 0.0, "n_probs": 0, "tfs_z": 1},
+        {"include_reasoning": True, "timings_per_token": False},
         {"parallel_tool_calls": False},
         {"n": 1, "stop": [], "logit_bias": {}},
         {"guided_json": None, "structured_outputs": None, "use_beam_search": False},
@@ -101,7 +127,9 @@ async def test_neutral_values_pass(app: Starlette, extra: dict[str, Any]) -> Non
         ("moderation", {"model": "m"}),
         ("use_beam_search", True),
         ("length_penalty", True),
-        ("echo", True),
+        ("typical_p", 0.9),
+        ("mirostat", 2),
+        ("include_reasoning", False),
     ],
 )
 async def test_what_would_change_the_answer_is_refused(
