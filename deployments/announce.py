@@ -42,5 +42,7 @@ async def _announce(engine: RemoteEngine | RemoteEmbedder) -> None:
 
 def _url() -> str:
     client = _get_global_client()
-    root = "" if client is None else str(client.root_url)
-    return root.replace("//0.0.0.0:", "//127.0.0.1:")
+    if client is None:
+        return ""
+    root = str(client.root_url).replace("//0.0.0.0:", "//127.0.0.1:")
+    return root.replace("http:", "https:", 1) if client.http_config.ssl_certfile else root

@@ -77,9 +77,9 @@ SPARE_FILES = 100
 OWN_PORTS = range(20_000, 30_000)  # below those that a system hands out, to Ray's processes too
 
 
-def on_one_machine(folder: Path, host: str) -> dict[str, str]:
+def on_one_machine(folder: Path, host: str, *, tls: bool = False) -> dict[str, str]:
     """All that the processes of one server are told that listens at ``host``."""
-    own = http_proxy(host) | beside_others(folder) | within_limits() | sockets()
+    own = http_proxy(host, tls=tls) | beside_others(folder) | within_limits() | sockets()
     return CLUSTER_ENVIRONMENT | own
 
 
@@ -92,12 +92,13 @@ def beside_others(folder: Path) -> dict[str, str]:
     return files | dict(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True))
 
 
-def http_proxy(host: str) -> dict[str, str]:
+def http_proxy(host: str, *, tls: bool = False) -> dict[str, str]:
     """Serve's Python proxy where HAProxy would not find the replicas of its node.
 
-    They listen at ``host``, and it asks for them at 127.0.0.1.
+    They listen at ``host``, and it asks for them at 127.0.0.1. Serve does not tell it of
+    certificates either.
     """
-    return {} if host in HAPROXY_HOSTS else {"RAY_SERVE_ENABLE_HA_PROXY": "0"}
+    return {} if host in HAPROXY_HOSTS and not tls else {"RAY_SERVE_ENABLE_HA_PROXY": "0"}
 
 
 def within_limits() -> dict[str, str]:

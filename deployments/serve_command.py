@@ -56,6 +56,7 @@ def main() -> int:
             _written(config, folder.path),
             *address(config),
             holding=folder.lock,
+            tls=has_tls(config),
             dashboard=arguments.dashboard,
         )
         return run.watch(lambda models: welcome(config, models))
@@ -142,11 +143,16 @@ def address(config: ServeConfig) -> tuple[str, int]:
     return options.get("host", "0.0.0.0"), options.get("port", 8000)
 
 
+def has_tls(config: ServeConfig) -> bool:
+    """Whether Serve's proxy is given a certificate."""
+    return bool(config.get("http_options", {}).get("ssl_certfile"))
+
+
 def welcome(config: ServeConfig, models: ModelStates) -> str:
     """Where it is, on what it runs, and a line to try."""
     host, port = address(config)
     shown = f"[{reachable(host)}]" if ":" in host else reachable(host)
-    url = f"http://{shown}:{port}/v1"
+    url = f"http{'s' if has_tls(config) else ''}://{shown}:{port}/v1"
     lines = [f"\nready: {url}"]
     for name, state in models.items():
         about = ", ".join(f"{key} {value}" for key, value in state["description"].items())

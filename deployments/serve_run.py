@@ -6,11 +6,12 @@ import json
 import os
 import re
 import signal
+import ssl
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -46,15 +47,23 @@ class ServeRun:
     """
 
     def __init__(
-        self, config: Path, host: str, port: int, *, holding: int, dashboard: bool = False
+        self,
+        config: Path,
+        host: str,
+        port: int,
+        *,
+        holding: int,
+        tls: bool = False,
+        dashboard: bool = False,
     ) -> None:
         self._address = host, port
+        self._tls = tls
         for number in STOP_SIGNALS:  # a child inherits what its parent was started to ignore
             signal.signal(number, signal.SIG_DFL)
         command = [sys.executable, "-m", "deployments.own_ray", str(config)]
         self._process = subprocess.Popen(
             [*command, "--dashboard"] if dashboard else command,
-            env=_environment(config.parent, host),
+            env=_environment(config.parent, host, tls=tls),
             start_new_session=True,
             pass_fds=[holding],
             stdin=subprocess.PIPE,  # ends when this process does, however that is
@@ -77,7 +86,7 @@ class ServeRun:
         """
         ready = False
         while not self._ended():
-            if not ready and (answer := ask_ready(*self._address)) is not None:
+            if not ready and (answer := ask_ready(*self._address, tls=self._tls)) is not None:
                 ready = True
                 print(welcome(answer), flush=True)
             if self._failed and not ready and not self._stopping:
@@ -128,9 +137,15 @@ class ServeRun:
                     os.kill(pid, signal.SIGKILL)
 
 
-def ask_ready(host: str, port: int) -> ModelStates | None:
+def ask_ready(host: str, port: int, *, tls: bool = False) -> ModelStates | None:
     """What ``GET /ready`` tells of the models by name; None unless all of them are ready."""
-    connection = HTTPConnection(reachable(host), port, timeout=PROBE_TIMEOUT_S)
+    if tls:  # a certificate is of the name that clients use
+        unverified = ssl._create_unverified_context()
+        connection: HTTPConnection = HTTPSConnection(
+            reachable(host), port, timeout=PROBE_TIMEOUT_S, context=unverified
+        )
+    else:
+        connection = HTTPConnection(reachable(host), port, timeout=PROBE_TIMEOUT_S)
     try:
         connection.request("GET", "/ready")
         response = connection.getresponse()
@@ -146,6 +161,6 @@ def reachable(host: str) -> str:
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
 
 
-def _environment(folder: Path, host: str) -> dict[str, str]:
+def _environment(folder: Path, host: str, *, tls: bool) -> dict[str, str]:
     own = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    return {"RAY_USAGE_STATS_ENABLED": "0"} | on_one_machine(folder, host) | own
+    return {"RAY_USAGE_STATS_ENABLED": "0"} | on_one_machine(folder, host, tls=tls) | own

@@ -64,6 +64,7 @@ def test_sockets_in_a_temporary_folder_have_paths_that_the_system_takes() -> Non
 def test_haproxy_does_not_stand_before_replicas_that_it_would_not_find(host: str) -> None:
     assert http_proxy(host) == {"RAY_SERVE_ENABLE_HA_PROXY": "0"}
     assert http_proxy("127.0.0.1") == http_proxy("0.0.0.0") == {}
+    assert http_proxy("127.0.0.1", tls=True) == http_proxy(host)
 
 
 @pytest.mark.parametrize(
