@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from models.step import cache
 from models.step.adapters import Adapter
 from models.step.adapting import Adapting
-from models.step.attention import PAGED, Recorder
+from models.step.attention import PAGED
 from models.step.cached import CachedModel, bytes_per_sequence, cached_objection
 from models.step.capture import CudaCapture
 from models.step.compiled import CompiledLayers
@@ -24,13 +24,8 @@ from models.step.model import Capacity, StepModel
 from models.step.paged import Forward, PagedModel
 from models.step.place import noted
 from models.step.plain import PlainStepModel
-from models.step.probe import (
-    Probe,
-    ProbeSpan,
-    blocks_needed,
-    layers_objection,
-    record,
-)
+from models.step.probe import Probe, ProbeSpan, blocks_needed
+from models.step.trace import Trace
 from models.step.ways import Way, ways
 from models.step.weights import settled_weights
 from models.step.widen import widen_for_good
@@ -58,11 +53,11 @@ def assemble(
     adapting = Adapting(model, adapters)
     limit, note = context_limit(model.config, wishes.max_context)
     known = {**(facts or {}), "context": noted(f"{limit} tokens", note)}
-    seen, objection = _recorded(model, limit)
+    trace, objection = _traced(model, limit)
     failures: list[str] = []
     names = (None, *(adapter.name for adapter in adapters))
     probes = [Probe(model, adapting, name) for name in names]
-    for way in [] if seen is None else ways(model, seen, wishes, limit, adapting):
+    for way in [] if trace is None else ways(model, trace, wishes, limit, adapting):
         if isinstance(way, str):
             failures.append(way)
             continue
@@ -90,16 +85,15 @@ def assemble(
     return _cached(model, wishes, limit, known, objection)
 
 
-def _recorded(model: PreTrainedModel, limit: int) -> tuple[Recorder | None, str]:
-    """What the attention layers cache, or why they cannot be served from paged blocks."""
+def _traced(model: PreTrainedModel, limit: int) -> tuple[Trace | None, str]:
+    """What the attention layers do, or why they cannot be served from paged blocks."""
     try:
         model.set_attn_implementation(PAGED)
-        seen = record(model)
+        trace = Trace(model)
     except Exception as error:  # whatever an unknown architecture does, generate may serve it
         return None, f"{type(error).__name__}: {error}"
-    objection = layers_objection(seen.layers)
-    objection = objection or paged_objection(model.config, limit, seen.windows)
-    return (None, objection) if objection else (seen, "")
+    objection = trace.objection or paged_objection(model.config, limit, trace.windows)
+    return (None, objection) if objection else (trace, "")
 
 
 def _probed(

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers.modeling_utils import AttentionInterface
 
-from models.step.cache import LayerCache, LayerShape, Scratch
+from models.step.cache import LayerCache, Scratch
 from models.step.placement import Group, Placement
 from models.step.varlen import can_varlen, varlen_attention
 
@@ -136,26 +136,6 @@ class PagedAttention:
             return _decode(attend, query[0, :, group.queries], key, value, group, options)
         out = attend(query[:, :, group.queries], key, value, group, options)
         return out[0].transpose(0, 1)
-
-
-class Recorder:
-    """Attends to nothing, and notes what every attention layer would cache, and how it attends."""
-
-    def __init__(self) -> None:
-        self.layers: list[LayerShape] = []
-        self.options: list[Options] = []
-
-    @property
-    def windows(self) -> list[int | None]:
-        return [options.window for options in self.options]
-
-    def attend(
-        self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, options: Options
-    ) -> Tensor:
-        shape = LayerShape(module, key.shape[1], key.shape[3], value.shape[3], value.dtype)
-        self.layers.append(shape)
-        self.options.append(options)
-        return query.new_zeros(1, query.shape[2], query.shape[1], value.shape[3])
 
 
 _Attend = abc.Callable[[Tensor, Tensor, Tensor, Group, Options], Tensor]

@@ -18,8 +18,8 @@ from models.step.native.library import LANES
 from models.step.native.rows import RowKernels
 from models.step.native.stack import Stack
 from models.step.native.team import Team
-from models.step.native.trace import Trace
 from models.step.native.weights import Held
+from models.step.trace import Trace
 from models.step.weights import parameters_of, weights_of
 from models.step.widen import computed_in, widen_no_more
 
@@ -35,6 +35,7 @@ class NativeWay:
     def __init__(
         self,
         model: PreTrainedModel,
+        trace: Trace,
         *,
         block_size: int,
         positions: int,
@@ -43,7 +44,7 @@ class NativeWay:
     ) -> None:
         """Raises NoNative if the kernels do not know this model, or cannot be had here."""
         _require_suited(model, block_size, bits)
-        self._blueprint = read_blueprint(model, Trace(model))
+        self._blueprint = read_blueprint(model, trace)
         self._team = Team(torch.get_num_threads())
         # Such weights are read so fast that keys and values of 32 would be most of a step.
         half = torch.bfloat16 if self._team.multiplies_bfloat16 else torch.float16

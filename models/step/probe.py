@@ -13,12 +13,10 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from models.step.adapting import Adapting
-from models.step.attention import Recorder, attending
-from models.step.cache import LayerShape
 from models.step.ordinary import ordinary_ids
 from models.step.paged import Forward
 from models.step.placement import AdaptedRows
@@ -44,26 +42,6 @@ class ProbeSpan:
 def blocks_needed(block_size: int) -> int:
     """The least pool that the probe can run in."""
     return sum(-(-length // block_size) for length in LENGTHS)
-
-
-@torch.inference_mode()
-def record(model: PreTrainedModel) -> Recorder:
-    """The attention layers of one forward pass, and what each would cache."""
-    recorder = Recorder()
-    ids = torch.arange(2, device=model.device)[None]
-    with attending(recorder):
-        model(input_ids=ids, position_ids=ids, use_cache=False)
-    return recorder
-
-
-def layers_objection(layers: abc.Sequence[LayerShape]) -> str:
-    """Why these layers cannot hold caches; empty if they can."""
-    if not layers:
-        return "its attention does not go through transformers' interface"
-    modules: list[nn.Module] = [layer.module for layer in layers]
-    if len(set(map(id, modules))) < len(modules):
-        return "one attention module serves several layers"
-    return ""
 
 
 class Probe:

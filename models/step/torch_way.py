@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import abc
+
 import torch
 from transformers import PreTrainedModel
 
 from models.step import cache
 from models.step.adapting import Adapting
-from models.step.attention import Recorder
+from models.step.cache import LayerShape
 from models.step.native.rows import RowKernels, row_kernels
 from models.step.paged import PagedForward
 from models.step.weights import settled_weights
@@ -22,7 +24,7 @@ class TorchWay:
         self,
         name: str,
         model: PreTrainedModel,
-        seen: Recorder,
+        layers: abc.Sequence[LayerShape],
         block_size: int,
         kv_dtype: torch.dtype | None,
         adapting: Adapting | None = None,
@@ -34,14 +36,14 @@ class TorchWay:
         self.block_size = block_size
         self._model = model
         self._adapting = adapting or Adapting(model, ())
-        self._seen = seen
-        self._layers = [layer.stored_as(kv_dtype) for layer in seen.layers]
+        self._seen = layers
+        self._layers = [layer.stored_as(kv_dtype) for layer in layers]
         self.bytes_per_token = sum(layer.bytes_per_token for layer in self._layers)
         self.kv_dtypes = tuple(dict.fromkeys(layer.dtype for layer in self._layers))
 
     def try_out(self, blocks: int) -> PagedForward:
         exact = torch.float32 if self._model.dtype == torch.float32 else None
-        layers = [layer.stored_as(exact) for layer in self._seen.layers]
+        layers = [layer.stored_as(exact) for layer in self._seen]
         cache.allocate(layers, blocks, self.block_size, self._model.device)
         return self._forward()
 
@@ -53,7 +55,7 @@ class TorchWay:
         return self.try_out(blocks)
 
     def close(self) -> None:
-        cache.release(self._seen.layers)
+        cache.release(self._seen)
 
     def try_rounded(self, blocks: int) -> None:
         """Rounding changes the model itself."""

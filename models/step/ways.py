@@ -10,7 +10,6 @@ import torch
 from transformers import PreTrainedModel
 
 from models.step.adapting import Adapting
-from models.step.attention import Recorder
 from models.step.grouped import ungroup
 from models.step.native.build import NoLibrary, NoNative
 from models.step.native.rows import RowKernels
@@ -18,6 +17,7 @@ from models.step.native_way import NativeWay
 from models.step.paged import Forward
 from models.step.place import dtype_named
 from models.step.torch_way import TorchWay
+from models.step.trace import Trace
 from models.step.varlen import PRECISIONS
 from models.step.widen import widen_for_good
 from models.step.wishes import Wishes
@@ -72,36 +72,39 @@ class Way(Protocol):
 
 def ways(
     model: PreTrainedModel,
-    seen: Recorder,
+    trace: Trace,
     wishes: Wishes,
     positions: int,
     adapting: Adapting,
 ) -> abc.Iterator[Way | str]:
     """Those that ``wishes.kernels`` allow, or in the place of one why it is left out.
 
-    ``positions`` is the longest sequence.
+    ``trace`` is of the model, and left with nothing but its layers. ``positions`` is the longest
+    sequence.
     """
     kernels, size, bits = wishes.kernels, wishes.block_size, wishes.bits
     kv_dtype = None if wishes.kv_cache_dtype == "auto" else dtype_named(wishes.kv_cache_dtype)
     if kernels == "native" or (kernels == "auto" and model.device.type == "cpu"):
-        yield from _native(model, wishes, positions, kv_dtype, adapting)
+        yield from _native(model, trace, wishes, positions, kv_dtype, adapting)
         if ungroup(model):  # they may know whole weights, if not these codes
-            yield from _native(model, wishes, positions, kv_dtype, adapting)
+            yield from _native(model, Trace(model), wishes, positions, kv_dtype, adapting)
     if bits == 4:
         return  # nothing else computes with them
+    trace.forget()
     widen_for_good(model)
     half = model.dtype in PRECISIONS and kv_dtype in (None, model.dtype)
     if kernels in ("auto", "varlen") and model.device.type == "cuda" and half:
         for taken in dict.fromkeys((size, VARLEN_BLOCK)):
-            yield TorchWay("varlen", model, seen, taken, kv_dtype, adapting, int8=bits == 8)
+            yield TorchWay("varlen", model, trace.layers, taken, kv_dtype, adapting, int8=bits == 8)
     elif kernels == "varlen":
         yield "varlen: it needs CUDA, half precision and KV blocks of the same"
     if kernels in ("auto", "sdpa"):
-        yield TorchWay("sdpa", model, seen, size, kv_dtype, adapting, int8=bits == 8)
+        yield TorchWay("sdpa", model, trace.layers, size, kv_dtype, adapting, int8=bits == 8)
 
 
 def _native(
     model: PreTrainedModel,
+    trace: Trace,
     wishes: Wishes,
     positions: int,
     kv_dtype: torch.dtype | None,
@@ -111,8 +114,9 @@ def _native(
         yield "native: they know no adapters"
         return
     try:
-        yield NativeWay(
+        way = NativeWay(
             model,
+            trace,
             block_size=wishes.block_size,
             positions=positions,
             kv_dtype=kv_dtype,
@@ -124,3 +128,6 @@ def _native(
         yield f"native: {reason}"
     except Exception as error:  # whatever an unknown architecture does while it is read
         yield f"native: {type(error).__name__}: {error}"
+    else:
+        trace.forget()
+        yield way

@@ -25,7 +25,7 @@ from models.step.native.linear import LINEARS, Rows
 from models.step.native.norms import Norm, read_norm
 from models.step.native.rotation import require_steady, rotaries
 from models.step.native.routing import Groups
-from models.step.native.trace import Trace, same
+from models.step.trace import Trace, same
 
 ROWS_AT_ONCE = 4096
 # Of numbers so large that no comparison may come to them.

@@ -19,7 +19,7 @@ from models.step.native.gated import Gated
 from models.step.native.linear import Rows, rows_of
 from models.step.native.norms import Norm, read_norm
 from models.step.native.rotation import Rotary, Turn, halves_of_pairs, told, turn_between
-from models.step.native.trace import Attended, Trace, same
+from models.step.trace import Attended, Trace, same
 
 Half = Gated | Experts
 # The matrices that the outputs of each linear layer are of, one after the other.

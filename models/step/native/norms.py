@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from models.step.native.build import NoNative
 from models.step.native.library import NormWeights
-from models.step.native.trace import Trace
+from models.step.trace import Trace
 
 # To the weight: what a norm that takes a row's mean away leaves of a row of ones.
 MOST_CENTRE = 1e-4

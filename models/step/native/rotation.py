@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from models.step.native.build import NoNative
-from models.step.native.trace import TOKENS, Call, Trace
+from models.step.trace import TOKENS, Call, Trace
 
 MOST_ERROR = 0.03  # relative; half precision rounds, and any other way of turning is far off
 # What only shapes the tables of cosines and sines, which are asked of the model itself.

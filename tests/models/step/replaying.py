@@ -21,7 +21,7 @@ from models.step.cache import allocate
 from models.step.capture import Replay
 from models.step.model import Capacity
 from models.step.paged import PagedForward, PagedModel
-from models.step.probe import record
+from models.step.trace import Trace
 
 T = TypeVar("T")
 BLOCK = 4
@@ -65,7 +65,7 @@ def graphed(
 ) -> PagedModel:
     """The model over the variable-length kernel, in blocks of ``BLOCK``, decoding by graphs."""
     model.set_attn_implementation(PAGED)
-    allocate(record(model).layers, blocks + 1, BLOCK, model.device)
+    allocate(Trace(model).layers, blocks + 1, BLOCK, model.device)
     forward = PagedForward(model, BLOCK, varlen=True)
     context = min(128, blocks * BLOCK)
     vocab_size = model.config.get_text_config().vocab_size

@@ -5,7 +5,8 @@ import threading
 import pytest
 import torch
 
-from models.step.attention import Recorder, attending, paged_attention
+from models.step.attention import attending, paged_attention
+from models.step.trace import Trace
 from tests.models.step.driving import Driver, sequence
 from tests.models.step.tiny import greedy, prompts, served, tiny
 
@@ -19,7 +20,7 @@ def test_outside_a_step_there_is_no_attention() -> None:
 @pytest.mark.parametrize("own", ["attention_mask", "position_bias"])
 def test_what_a_model_makes_of_its_own_is_not_ignored(own: str) -> None:
     tensor = torch.zeros(1, 2, 3, 4)
-    with attending(Recorder()), pytest.raises(NotImplementedError, match="of its own"):
+    with attending(Trace(tiny("llama"))), pytest.raises(NotImplementedError, match="of its own"):
         paged_attention(torch.nn.Identity(), tensor, tensor, tensor, **{own: tensor})  # type: ignore[arg-type]
 
 

@@ -10,8 +10,9 @@ from torch.nn.attention.varlen import varlen_attn
 from models.step import varlen
 from models.step.assemble import _compared
 from models.step.attention import PAGED
-from models.step.probe import Probe, blocks_needed, record
+from models.step.probe import Probe, blocks_needed
 from models.step.torch_way import TorchWay
+from models.step.trace import Trace
 from tests.models.step.replaying import BLOCK  # registers a kernel for CPUs
 from tests.models.step.tiny import tiny
 
@@ -32,7 +33,7 @@ def test_a_kernel_that_is_wrong_in_half_precision_is_not_excused(
     monkeypatch.setattr(varlen, "varlen_attn", kernel)
     model = tiny("llama", dtype=torch.bfloat16)
     model.set_attn_implementation(PAGED)
-    way = TorchWay("varlen", model, record(model), BLOCK, None, int8=False)
+    way = TorchWay("varlen", model, Trace(model).layers, BLOCK, None, int8=False)
     blocks = blocks_needed(BLOCK)
     objection = _compared(model, Probe(model), way, way.try_out(blocks), blocks)
     way.close()

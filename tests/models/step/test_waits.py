@@ -17,7 +17,7 @@ from models.step.cache import allocate
 from models.step.graphs import DecodeGraphs
 from models.step.model import Capacity
 from models.step.paged import PagedForward, PagedModel
-from models.step.probe import record
+from models.step.trace import Trace
 from models.step.waits import Waits, WithoutWaiting
 from tests.models.step.absent_cuda import absent_cuda
 from tests.models.step.driving import sequence
@@ -54,7 +54,7 @@ def forward_of(device: torch.device, varlen: bool) -> PagedForward:
     with device:
         model = tiny("llama", dtype=torch.bfloat16)
     model.set_attn_implementation(PAGED)
-    allocate(record(model).layers, CAPACITY.blocks + 1, CAPACITY.block_size, device)
+    allocate(Trace(model).layers, CAPACITY.blocks + 1, CAPACITY.block_size, device)
     return PagedForward(model, CAPACITY.block_size, varlen=varlen)
 
 

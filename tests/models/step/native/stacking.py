@@ -15,9 +15,9 @@ from models.step.native.build import THIS_MACHINE
 from models.step.native.forward import NativeForward
 from models.step.native.stack import ROUNDED, Stack
 from models.step.native.team import Team
-from models.step.native.trace import Trace
 from models.step.native.weights import Held
 from models.step.probe import ProbeSpan
+from models.step.trace import Trace
 from tests.models.step.tiny import VOCAB
 
 BLOCK = 16

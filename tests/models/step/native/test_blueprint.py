@@ -8,8 +8,8 @@ import torch
 from models.step.attention import PAGED
 from models.step.native.blueprint import read_blueprint
 from models.step.native.build import NoNative
-from models.step.native.trace import Trace
 from models.step.probe import Probe
+from models.step.trace import Trace
 from tests.models.step.native.stacking import (
     BLOCK,
     FITTING,

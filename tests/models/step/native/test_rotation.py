@@ -7,7 +7,7 @@ from torch import Tensor
 from models.step.attention import PAGED
 from models.step.native.build import NoNative
 from models.step.native.rotation import Rotary, Turn, rotaries, told, turn_between
-from models.step.native.trace import TOKENS, Trace
+from models.step.trace import TOKENS, Trace
 from tests.models.step.native.stacking import FITTING
 from tests.models.step.tiny import tiny
 

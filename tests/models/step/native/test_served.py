@@ -14,6 +14,7 @@ from models.step.model import StepModel
 from models.step.native.team import Team
 from models.step.native_way import NativeWay
 from models.step.probe import Probe, blocks_needed
+from models.step.trace import Trace
 from models.step.weights import parameters_of
 from models.step.widen import widen
 from tests.models.step.driving import Driver, sequence
@@ -133,7 +134,7 @@ def test_where_rounding_sends_tokens_to_other_experts_float32_decides() -> None:
     blocks = blocks_needed(16)
     model = experts(dtype=torch.bfloat16, num_hidden_layers=6, num_experts_per_tok=1)
     model.set_attn_implementation(PAGED)
-    way = NativeWay(model, block_size=16, positions=64, kv_dtype=None, bits=None)
+    way = NativeWay(model, Trace(model), block_size=16, positions=64, kv_dtype=None, bits=None)
     assert Probe(model).disagreement(way.try_out(blocks), 16)
     assert _compared(model, Probe(model), way, way.try_out(blocks), blocks) == ""
     forward = way.try_out(blocks)

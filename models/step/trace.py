@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from models.step.attention import Options, attending
+from models.step.cache import LayerShape
 from models.step.ordinary import ordinary_ids
 
 TOKENS = 13  # a number of heads that no model has, so that shapes tell them apart
@@ -49,11 +50,14 @@ class Trace:
 
     ids: Tensor  # [tokens]
     logits: Tensor  # [tokens, vocabulary]
+    layers: list[LayerShape]  # what those that attend cache
+    windows: list[int | None]  # through which they attend
 
     @torch.inference_mode()
     def __init__(self, model: PreTrainedModel) -> None:
         self._calls: dict[nn.Module, list[Call]] = {}
         self.attended: list[Attended] = []
+        self.layers, self.windows = [], []
         vocab_size = model.config.get_text_config(decoder=True).vocab_size
         self.ids = ordinary_ids(vocab_size, (TOKENS,))[0].to(model.device)
         positions = torch.arange(TOKENS, device=model.device)[None]
@@ -70,8 +74,25 @@ class Trace:
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, options: Options
     ) -> Tensor:
         """See ``Attention``."""
+        shape = LayerShape(module, key.shape[1], key.shape[3], value.shape[3], value.dtype)
+        self.layers.append(shape)
+        self.windows.append(options.window)
         self.attended.append(Attended(module, query, value, options))
         return query.new_zeros(1, query.shape[2], query.shape[1], value.shape[3])
+
+    @property
+    def objection(self) -> str:
+        """Why its layers cannot hold caches; empty if they can."""
+        if not self.layers:
+            return "its attention does not go through transformers' interface"
+        if len({layer.module for layer in self.layers}) < len(self.layers):
+            return "one attention module serves several layers"
+        return ""
+
+    def forget(self) -> None:
+        """All that passed, which takes memory; the layers stay known."""
+        self._calls.clear()
+        self.attended.clear()
 
     def calls(self, module: nn.Module) -> abc.Sequence[Call]:
         return self._calls.get(module, ())
