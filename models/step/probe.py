@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from models.step.adapting import Adapting
@@ -87,16 +88,13 @@ class Probe:
 
     @cached_property
     def _eager(self) -> list[Tensor]:
-        with attention_of(self._model, EAGER):
-            return [self._logits(*row) for row in zip(self._ids, self._adapters, strict=True)]
-
-    def _logits(self, ids: Tensor, adapter: str | None) -> Tensor:
-        positions = torch.arange(len(ids), device=ids.device)[None]
-        rows = () if adapter is None else (AdaptedRows(adapter, None),)
-        with self._adapting.of(rows, len(ids)):
-            output = self._model(input_ids=ids[None], position_ids=positions, use_cache=False)
-        logits: Tensor = output.logits[0]
-        return logits
+        """In one pass: what fills up the shorter one comes behind it, where it changes nothing."""
+        ids = pad_sequence(self._ids, batch_first=True)
+        first = torch.arange(ids.shape[1], device=ids.device)
+        adapted = [AdaptedRows(name, first) for name in self._adapters if name is not None]
+        with attention_of(self._model, EAGER), self._adapting.of(adapted, ids.numel()):
+            output = self._model(input_ids=ids, position_ids=first.expand_as(ids), use_cache=False)
+        return [logits[:n] for logits, n in zip(output.logits, LENGTHS, strict=True)]
 
     def _paged(
         self, forward: Forward[Any], tables: list[tuple[int, ...]]
