@@ -39,6 +39,7 @@ class ChatBody(GenerationBody):
     continue_final_message: bool | None = None
     add_special_tokens: bool | None = None
     echo: bool | None = None
+    include_reasoning: bool | None = None
     logprobs: bool | None = None
     top_logprobs: Top | None = None
 
@@ -56,7 +57,8 @@ def parse(data: Mapping[str, Any], id: str) -> Call:
         replace(request, tool_choice=offer.choice, thinking_budget=body.thinking_token_budget)
         for request in call.requests
     )
-    shown = replace(call.shown, said=_said(prompt) if body.echo else "")
+    said = _said(prompt) if body.echo else ""
+    shown = replace(call.shown, said=said, reasoning=body.include_reasoning is not False)
     return replace(call, requests=tuple(requests), shown=shown)
 
 

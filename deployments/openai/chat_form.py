@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from deployments.openai import logprobs
@@ -46,6 +47,8 @@ class ChatForm:
         return self._delta(index, f'"content":{quote(event.delta)}', event, totals)
 
     def reasoning(self, index: int, event: Reasoning, totals: Totals) -> bytes:
+        if not self._shown.reasoning:
+            return b""
         text = quote(event.delta)
         delta = f'"reasoning_content":{text},"reasoning":{text}'
         return self._delta(index, delta, event, totals)
@@ -66,6 +69,9 @@ class ChatForm:
         return self._chunks.choice(index, fields, totals)
 
     def _choice(self, index: int, choice: Choice) -> dict[str, Any]:
+        if not self._shown.reasoning:
+            parts = [part for part in choice.parts if not isinstance(part, Reasoning)]
+            choice = replace(choice, parts=parts)
         return {
             "index": index,
             "message": _message(choice, self._shown.said),

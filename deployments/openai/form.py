@@ -47,6 +47,7 @@ class Shown:
     prompt_logprobs: int | None = None
     token_ids: bool = False
     tokens_as_ids: bool = False  # in logprobs
+    reasoning: bool = True
     said: str = ""  # by the message that a chat goes on with, if it is to be shown
 
     def of_prompt(self, event: Started) -> dict[str, Any]:

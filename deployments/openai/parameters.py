@@ -58,7 +58,6 @@ CHAT_NEUTRAL: Mapping[str, Collection[Any]] = {
     "chat_template": NOTHING,
     "function_call": ("none", "auto"),
     "functions": EMPTY,
-    "include_reasoning": (True,),
     "modalities": (["text"],),
     "moderation": NOTHING,
     "prediction": NOTHING,

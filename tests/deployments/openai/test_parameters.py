@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 from starlette.applications import Starlette
 
+from models.events import Finished, FinishReason, Reasoning, Started, Text, Usage
 from models.mock import MockEngine
 from models.request import TokenPrompt
 from tests.deployments.schemas import check
-from tests.deployments.serving import CHAT, HELLO, chat, complete, events, make_app, post
+from tests.deployments.serving import CHAT, HELLO, Reciting, chat, complete, events, make_app, post
 
 GOING_ON = {"continue_final_message": True, "add_generation_prompt": False}
 
@@ -74,6 +75,23 @@ async def test_what_a_chat_goes_on_with_is_shown_before_it_on_request(
     assert "".join(deltas) == shown
 
 
+async def test_reasoning_is_left_out_on_request() -> None:
+    thought, said = Reasoning("Hm. ", token_ids=(7, 8)), Text("Yes", token_ids=(9,))
+    end = Finished(FinishReason.STOP, Usage(1, 4, reasoning_tokens=2))
+    app = make_app(Reciting("mock", Started(1, 0), thought, said, end))
+    body = {"include_reasoning": False, "return_token_ids": True}
+    whole = (await chat(app, **body)).json()
+    check("CreateChatCompletionResponse", whole)
+    (choice,) = whole["choices"]
+    assert choice["message"] == {"role": "assistant", "content": "Yes", "refusal": None}
+    assert choice["token_ids"] == [9]
+    assert whole["usage"]["completion_tokens_details"] == {"reasoning_tokens": 2}
+    *chunks, _ = events((await chat(app, **body, stream=True)).text)
+    assert not [one for one in chunks if "reasoning" in one["choices"][0]["delta"]]
+    told = (await chat(app, include_reasoning=True)).json()["choices"][0]["message"]
+    assert told["reasoning"] == "Hm. "
+
+
 async def test_what_is_to_be_done_with_the_prompt_reaches_the_engine() -> None:
     engine = MockEngine("mock")
     app = make_app(engine)
@@ -129,7 +147,6 @@ async def test_neutral_values_pass(app: Starlette, extra: dict[str, Any]) -> Non
         ("length_penalty", True),
         ("typical_p", 0.9),
         ("mirostat", 2),
-        ("include_reasoning", False),
     ],
 )
 async def test_what_would_change_the_answer_is_refused(
