@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from models.step.adapters import Adapter
 from models.step.grouped import GroupedLinear
 from models.step.host import available_memory
+from models.step.native.adapters import NativeAdapters
 from models.step.native.blueprint import read_blueprint
 from models.step.native.build import NoNative
 from models.step.native.forward import NativeForward
@@ -41,10 +43,12 @@ class NativeWay:
         positions: int,
         kv_dtype: torch.dtype | None,
         bits: int | None,
+        adapters: abc.Sequence[Adapter] = (),
     ) -> None:
         """Raises NoNative if the kernels do not know this model, or cannot be had here."""
         _require_suited(model, block_size, bits)
         self._blueprint = read_blueprint(model, trace)
+        self._adapters = NativeAdapters(adapters, self._blueprint, model)
         self._team = Team(torch.get_num_threads())
         # Such weights are read so fast that keys and values of 32 would be most of a step.
         half = torch.bfloat16 if self._team.multiplies_bfloat16 else torch.float16
@@ -108,14 +112,14 @@ class NativeWay:
     def open(self, blocks: int) -> NativeForward:
         assert self._stack is not None
         self._stack.allocate(blocks)
-        return NativeForward(self._stack, self.block_size)
+        return NativeForward(self._stack, self.block_size, self._adapters.places)
 
     def row_kernels(self) -> RowKernels:
         """On the same threads."""
         return RowKernels(self._team)
 
     def _pack(self, kv_dtype: torch.dtype, arithmetic: torch.dtype, held: Held) -> Stack:
-        return Stack(
+        stack = Stack(
             self._blueprint,
             self._team,
             positions=self._positions,
@@ -124,6 +128,8 @@ class NativeWay:
             arithmetic=arithmetic,
             held=held,
         )
+        stack.set_adapters(self._adapters)
+        return stack
 
 
 def _arithmetic(model: PreTrainedModel, team: Team) -> torch.dtype:

@@ -110,9 +110,6 @@ def _native(
     kv_dtype: torch.dtype | None,
     adapting: Adapting,
 ) -> abc.Iterator[Way | str]:
-    if adapting.adapters:
-        yield "native: they know no adapters"
-        return
     try:
         way = NativeWay(
             model,
@@ -121,6 +118,7 @@ def _native(
             positions=positions,
             kv_dtype=kv_dtype,
             bits=wishes.bits,
+            adapters=adapting.adapters,
         )
     except NoNative as reason:
         if isinstance(reason, NoLibrary):

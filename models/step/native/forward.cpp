@@ -17,6 +17,19 @@ void Stack::divide(Part& part) {
   }
 }
 
+// Those of its rows that have adapters.
+void Stack::find_runs(const Step& step, Part& part) const {
+  part.runs.clear();
+  for (int i = 0; i < static_cast<int>(part.rows.size()); ++i) {
+    const int adapter = step.adapters[span_of_[part.rows[i]]];
+    if (adapter < 0) continue;
+    const bool goes_on = i % kRun && !part.runs.empty() && part.runs.back().adapter == adapter &&
+                         part.runs.back().first + part.runs.back().count == i;
+    if (goes_on) ++part.runs.back().count;
+    else part.runs.push_back({adapter, i, 1});
+  }
+}
+
 // Which span each token is of, and which rows are computed to the end.
 void Stack::plan(const Step& step) {
   span_of_.resize(step.tokens);
@@ -33,6 +46,7 @@ void Stack::plan(const Step& step) {
   divide(all_);
   kept_.rows.assign(step.keep, step.keep + step.kept);
   divide(kept_);
+  for (Part* part : {&all_, &kept_}) find_runs(step, *part);
   scores_.resize(team_.size());
   const size_t room = static_cast<size_t>(kMostQueries) * score_stride(longest + kLanes);
   for (auto& scores : scores_)
@@ -158,8 +172,11 @@ void Stack::run_layer(Layer& layer, const Step& step, const Part& part) {
   };
 
   team_.share(step.tokens, [&](int row) { normalise(layer.norm, row, x_.row(row)); });
-  matmul(team_, layer.qkv, normed_.rows(shape_.arithmetic), step.tokens, into(qkv_, 0));
-  matmul(team_, layer.v, normed_.rows(shape_.arithmetic), step.tokens, into_v);
+  const Adapted every{&narrow_, &all_.runs}, adapted{&narrow_, &part.runs};
+  const Rows normed = normed_.rows(shape_.arithmetic);
+  every.begin(team_, layer.qkv_low, normed_);
+  matmul(team_, layer.qkv, normed, step.tokens, layer.qkv_low, every, into(qkv_, 0));
+  matmul(team_, layer.v, normed, step.tokens, layer.v_low, every, into_v);
   in_format([&](auto format) {
     using T = decltype(format);
     team_.share(step.tokens, [&](int row) { place<T>(layer, step, row); });
@@ -168,11 +185,12 @@ void Stack::run_layer(Layer& layer, const Step& step, const Part& part) {
   });
   const int rows = static_cast<int>(part.rows.size());
   mixed_.round_all(team_, shape_.arithmetic, rows);
-  matmul(team_, layer.o, mixed_.rows(shape_.arithmetic), rows, add(held[0]));
+  adapted.begin(team_, layer.o_low, mixed_);
+  matmul(team_, layer.o, mixed_.rows(shape_.arithmetic), rows, layer.o_low, adapted, add(held[0]));
   if (held[0] && !layer.parallel) add_held(layer.behind);
   team_.share(rows, [&](int i) { normalise(layer.inner_norm, i, x_.row(part.rows[i])); });
   if (layer.experts) layer.experts->run(team_, shape_.arithmetic, normed_, rows, add(held[1]));
-  else layer.gated.run(team_, shape_.arithmetic, normed_, rows, add(held[1]));
+  else layer.gated.run(team_, shape_.arithmetic, normed_, rows, add(held[1]), adapted);
   if (held[1] || layer.parallel) add_held(layer.inner_behind);
 }
 
@@ -184,6 +202,7 @@ void Stack::forward(const Step& step) {
   for (auto& [width, inner] : inners_) inner.reserve(shape_.arithmetic, rows);
   for (Layer& layer : layers_)
     if (layer.experts) layer.experts->reserve(shape_.arithmetic, rows);
+  if (most_rank_) narrow_.reserve(shape_.arithmetic, rows, most_rank_);
   plan(step);
   const auto logits = [&](int row, int panel, Floats low, Floats high) {
     float* to = step.logits + static_cast<size_t>(row) * shape_.vocab + panel * kPanel;

@@ -1,8 +1,7 @@
 // A feed-forward: down(act(gate(x)) * up(x)), or without gates down(act(x of one matrix)).
 #pragma once
 
-#include "buffer.h"
-#include "matmul.h"
+#include "adapters.h"
 
 extern "C" {
 
@@ -44,21 +43,28 @@ class Gated {
 
   size_t bytes() const { return gate_up_.bytes() + down_.bytes(); }
 
+  // Of so many; the largest rank.
+  int set_adapter(Team& team, int adapter, int adapters, const AdapterWeights& weights);
+
   // Within team.run: `write(row, panel, low, high)` gets the 32 outputs of each panel and row.
   template <class Write>
-  void run(Team& team, Format arithmetic, const Buffer& x, int rows, const Write& write) {
-    matmul(team, gate_up_, x.rows(arithmetic), rows,
+  void run(Team& team, Format arithmetic, const Buffer& x, int rows, const Write& write,
+           const Adapted& adapted = {}) {
+    adapted.begin(team, gate_up_low_, x);
+    matmul(team, gate_up_, x.rows(arithmetic), rows, gate_up_low_, adapted,
            [this](int row, int panel, Floats low, Floats high) {
              float* to = inner_->row(row) + panel * (gates_ ? kLanes : kPanel);
              store(to, activation_(low, gates_ ? high : floats(1)));
              if (!gates_) store(to + kLanes, activation_(high, floats(1)));
            });
     inner_->round_all(team, arithmetic, rows);
-    matmul(team, down_, inner_->rows(arithmetic), rows, write);
+    adapted.begin(team, down_low_, *inner_);
+    matmul(team, down_, inner_->rows(arithmetic), rows, down_low_, adapted, write);
   }
 
  private:
   Matrix gate_up_, down_;
+  LowRanks gate_up_low_, down_low_;
   Activation activation_{};
   bool gates_ = true;
   Buffer* inner_ = nullptr;

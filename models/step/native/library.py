@@ -111,10 +111,22 @@ class ExpertsWeights(Structure):
     ]
 
 
+class LowRankWeights(Structure):
+    _fields_ = [("inner", Weight), ("outer", Weight), ("rank", c_int32), ("scale", c_float)]
+
+
+ADAPTED = ("q", "k", "v", "o", *GATED)
+
+
+class AdapterWeights(Structure):
+    _fields_ = [(name, LowRankWeights) for name in ADAPTED]
+
+
 class Step(Structure):
     _fields_ = [
         ("ids", c_void_p),
         ("spans", c_void_p),
+        ("adapters", c_void_p),
         ("tables", c_void_p),
         ("keep", c_void_p),
         ("logits", c_void_p),
@@ -137,10 +149,14 @@ FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "stack_set_gated": (c_int, (c_void_p, c_int32, POINTER(GatedWeights))),
     "stack_set_experts": (c_int, (c_void_p, c_int32, POINTER(ExpertsWeights))),
     "stack_set_head": (c_int, (c_void_p, POINTER(NormWeights), POINTER(Weight))),
+    "stack_set_adapter": (
+        c_int,
+        (c_void_p, c_int32, c_int32, c_int32, POINTER(AdapterWeights)),
+    ),
     "stack_round_to": (c_int, (c_void_p, c_int32, c_int32)),
     "stack_allocate": (c_int, (c_void_p, c_int32)),
     "step_knows": (c_bool, (POINTER(Step), c_int64)),
-    "step_fits": (c_bool, (POINTER(Step), c_int32, c_int32, c_int32, c_int32)),
+    "step_fits": (c_bool, (POINTER(Step), c_int32, c_int32, c_int32, c_int32, c_int32)),
     "stack_forward": (c_int, (c_void_p, POINTER(Step))),
     "stack_weight_bytes": (c_int64, (c_void_p,)),
     "stack_instructions": (c_char_p, ()),

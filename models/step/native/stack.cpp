@@ -67,6 +67,24 @@ void Stack::set_head(const NormWeights& norm, const Weight& weight) {
   head_ = head.packed(team_, shape_.held == Held::kInt4 ? Held::kInt8 : shape_.held);
 }
 
+void Stack::set_adapter(int adapter, int adapters, int index, const AdapterWeights& w) {
+  const int q = shape_.heads * shape_.head_dim, kv = shape_.kv_heads * shape_.head_dim;
+  Layer& layer = layers_[index];
+  for (LowRanks* low : {&layer.qkv_low, &layer.v_low, &layer.o_low}) low->resize(adapters);
+  LowRankParts in(shape_.hidden, {&w.q, &w.k, &w.v}), out(q, {&w.o});
+  Joined qkv(in.rank()), v(in.rank()), o(out.rank());
+  qkv.add(in.outer(w.q, q), 0, q);
+  qkv.add(in.outer(w.k, kv), 0, kv);
+  (layer.v.n ? v : qkv).add(in.outer(w.v, kv), 0, kv);
+  o.add(out.outer(w.o, shape_.hidden), 0, shape_.hidden);
+  layer.qkv_low[adapter] = in.beside(team_, qkv);
+  layer.v_low[adapter] = in.apart(team_, v);
+  layer.o_low[adapter] = out.beside(team_, o);
+  most_rank_ = std::max({most_rank_, in.rank(), out.rank()});
+  if (layer.experts) return;
+  most_rank_ = std::max(most_rank_, layer.gated.set_adapter(team_, adapter, adapters, w));
+}
+
 void Stack::round_to(Format arithmetic, KvFormat kv_format) {
   shape_.arithmetic = arithmetic;
   shape_.kv_format = kv_format;
@@ -109,6 +127,10 @@ int stack_set_experts(Stack* stack, int index, const ExpertsWeights* weights) {
 }
 int stack_set_head(Stack* stack, const NormWeights* norm, const Weight* weight) {
   return guarded([&] { stack->set_head(*norm, *weight); });
+}
+int stack_set_adapter(Stack* stack, int adapter, int adapters, int index,
+                      const AdapterWeights* weights) {
+  return guarded([&] { stack->set_adapter(adapter, adapters, index, *weights); });
 }
 int stack_round_to(Stack* stack, Format arithmetic, KvFormat kv_format) {
   return guarded([&] { stack->round_to(arithmetic, kv_format); });

@@ -52,6 +52,7 @@ struct Span {
 struct Step {
   const int64_t* ids;
   const Span* spans;
+  const int32_t* adapters;  // of each sequence; -1: none
   const int32_t* tables;
   const int64_t* keep;  // flat tokens whose logits are wanted, each once
   float* logits;        // [kept, vocab]
@@ -62,6 +63,7 @@ struct Step {
 struct Layer {
   Matrix qkv, o;
   Matrix v;     // where it is not with them: to round it to 4 bit would cost the most
+  LowRanks qkv_low, v_low, o_low;
   Gated gated;  // unless there are experts
   std::unique_ptr<Experts> experts;
   Norm norm, behind, inner_norm, inner_behind, q_norm, k_norm;
@@ -82,6 +84,8 @@ class Stack {
   void set_gated(int index, const GatedWeights& weights);
   void set_experts(int index, const ExpertsWeights& weights);
   void set_head(const NormWeights& norm, const Weight& weight);
+  // Of so many, beside a layer without experts, or with nothing beside these.
+  void set_adapter(int adapter, int adapters, int index, const AdapterWeights& weights);
   // Without a pool. The weights stay as they are, so those of 8 bit need it before and after.
   void round_to(Format arithmetic, KvFormat kv_format);
   void allocate(int blocks);
@@ -97,11 +101,13 @@ class Stack {
   struct Part {
     std::vector<int> rows;
     std::vector<Work> works;
+    AdaptedRuns runs;
   };
 
   Buffer& inner_of(const GatedWeights& weights);
   void embed(int row, int32_t id);
   void divide(Part& part);
+  void find_runs(const Step& step, Part& part) const;
   void plan(const Step& step);
   size_t block_bytes() const;  // of all layers
   void normalise(const Norm& norm, int row, const float* from);
@@ -125,6 +131,8 @@ class Stack {
   Buffer held_;  // rows of what a half of a layer adds, until all of it is known
   std::map<int, Buffer> inners_;  // by width
   ExpertsDesk desk_;
+  Narrow narrow_;
+  int most_rank_ = 0;  // of adapters
   std::vector<int> span_of_;  // by flat token
   Part all_, kept_;           // after the last layer's keys only the kept rows matter
   std::vector<std::vector<float>> scores_;  // by member of the team

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from models.step.grouped import GroupedLinear
+from models.step.native.adapters import NativeAdapters
 from models.step.native.blueprint import (
     Blueprint,
     embeddings,
@@ -92,6 +93,7 @@ class Stack:
         for index, layer in enumerate(blueprint.layers):
             self._set_layer(index, layer, blueprint)
         self._set_head(blueprint)
+        self._adapters = 0
 
     @property
     def instructions(self) -> str:
@@ -125,24 +127,37 @@ class Stack:
         self.team.call(self._library.stack_round_to, self._handle, *formats)
         self._arithmetic = arithmetic
 
+    def set_adapters(self, adapters: NativeAdapters) -> None:
+        """Copies of theirs: in bfloat16 where that loses nothing, else in float32."""
+        held = Weights()
+        for number, layer, weights in adapters.weights(held):
+            places = number, len(adapters), layer
+            told = ctypes.byref(weights)
+            self.team.call(self._library.stack_set_adapter, self._handle, *places, told)
+        self._adapters = len(adapters)
+
     def allocate(self, blocks: int) -> None:
         """A pool of zeros for all layers, whose pages are taken ahead while nothing is computed."""
         self._blocks = 0
         self.team.call(self._library.stack_allocate, self._handle, blocks)
         self._blocks = blocks
 
-    def forward(self, ids: Tensor, spans: Tensor, tables: Tensor, keep: Tensor) -> Tensor:
+    def forward(
+        self, ids: Tensor, spans: Tensor, adapters: Tensor, tables: Tensor, keep: Tensor
+    ) -> Tensor:
         """Logits [len(keep), vocab] after the flat tokens ``keep``; gone at the next call.
 
         Int64: ``ids`` [tokens] and ``keep``. Int32: ``spans`` [sequences, 4] of first flat token,
         first position, count and first place in ``tables``, which holds the blocks of all
-        sequences. Raises IndexError for ids beyond the vocabulary.
+        sequences, and ``adapters`` [sequences], of which -1 is none. Raises IndexError for ids
+        beyond the vocabulary.
         """
         assert ids.dtype == keep.dtype == torch.int64
         logits = self._room(len(keep))
         step = Step(
             ids=ids.data_ptr(),
             spans=spans.data_ptr(),
+            adapters=adapters.data_ptr(),
             tables=tables.data_ptr(),
             keep=keep.data_ptr(),
             logits=logits.data_ptr(),
@@ -160,7 +175,7 @@ class Stack:
         ids = self._embedding.shape[0]
         if not self._library.step_knows(step, ids):
             raise IndexError(f"a token id is not within the {ids} of the model")
-        limits = self._positions, self._block_size, places, self._blocks
+        limits = self._positions, self._block_size, places, self._blocks, self._adapters
         assert self._library.step_fits(step, *limits)
 
     def _room(self, rows: int) -> Tensor:
