@@ -37,6 +37,8 @@ def _blocks(parts: Parts) -> Tensor:
     octets = parts[".weight"].flatten()
     codes = torch.stack([octets >> 4, octets & 15], -1).flatten()
     scales = parts[ABSMAX]
+    if not scales.is_floating_point() and NESTED not in parts:
+        raise ValueError(f"scales are codes, and {NESTED} is not there")
     if NESTED in parts:
         scales = _times(parts[NESTED_TABLE][scales.int()], parts[NESTED], state["nested_blocksize"])
         scales += state["nested_offset"]

@@ -37,8 +37,10 @@ def compressed_tensors(told: abc.Mapping[str, Any]) -> Format:
     groups = [group.get("weights") or {} for group in (told.get("config_groups") or {}).values()]
     blocks = [tuple(one["block_structure"]) for one in groups if one.get("block_structure")]
     whole = partial(_whole, blocks[0] if blocks else None)
+    told_bits = {one["num_bits"] for one in groups if one.get("num_bits")}
+    packed = partial(_packed, told_bits or {2, 4, 8})
     layouts = (
-        Layout(PACKED, WORDS, (SCALE, SHAPE), _packed, (ZERO, PLACES)),
+        Layout(PACKED, WORDS, (SCALE, SHAPE), packed, (ZERO, PLACES)),
         Layout(PACKED, BYTES, (SCALE,), _packed_floats, (WHOLE,)),
         Layout(".weight", FLOATS | BYTES, (SCALE,), whole, (ZERO,)),
     )
@@ -59,10 +61,13 @@ def _packed_floats(parts: Parts) -> Tensor:
     return fp4_numbers(parts[PACKED], scales / parts[WHOLE] if WHOLE in parts else scales)
 
 
-def _packed(parts: Parts) -> Stored:
+def _packed(told: abc.Set[int], parts: Parts) -> Stored:
     """Codes are packed along inputs, and zero points along outputs."""
     outputs, inputs = parts[SHAPE].tolist()
-    bits = next(n for n in (2, 4, 8) if -(-inputs * n // 32) == parts[PACKED].shape[1])
+    width = parts[PACKED].shape[1]
+    bits = next((n for n in sorted(told) if -(-inputs * n // 32) == width), None)
+    if bits is None:
+        raise ValueError(f"{width} words a row do not hold {inputs} codes of {sorted(told)} bits")
     scales = parts[SCALE].expand(outputs, -1)
     zeros = torch.full_like(scales, 2 ** (bits - 1))
     if ZERO in parts:

@@ -50,9 +50,16 @@ class StoredWeight:
     grouped: GroupedWeight | None = None
 
     def read(self) -> Stored:
-        return self.layout.read(
-            {end: self.files[n].get_tensor(n) for end, n in self.tensors.items()}
-        )
+        """Raises ValueError with its name."""
+        parts = {end: self.files[n].get_tensor(n) for end, n in self.tensors.items()}
+        try:
+            return self.layout.read(parts)
+        except Exception as error:  # whatever becomes of tensors that do not fit each other
+            name = self.tensors[self.layout.codes]
+            why = f"{type(error).__name__}: {error}"
+            raise ValueError(
+                f"{name} and what is beside it contradict each other ({why})"
+            ) from error
 
     def __getitem__(self, all: object) -> Tensor:
         stored = self.read()

@@ -204,6 +204,34 @@ def test_scales_that_are_missing_are_named(name: str, lost: str, tmp_path: Path)
         loaded(quantised)
 
 
+def halved(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor[..., : tensor.shape[-1] // 2].contiguous()
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "change"),
+    [
+        ("w4a16", "weight_packed", halved),
+        ("gptq asymmetric", "scales", halved),
+        ("awq", "qzeros", torch.Tensor.long),
+        ("nf4 nested", "weight.nested_absmax", None),
+    ],
+)
+@pytest.mark.parametrize("keep", [True, False])
+def test_tensors_that_contradict_each_other_are_named(
+    name: str, wrong: str, change: Any, keep: bool, tmp_path: Path
+) -> None:
+    quantised, _ = write_checkpoints(tmp_path, tiny("llama"), FORMATS[name])
+    tensors = load_file(quantised / NAME)
+    changed = f"model.layers.1.self_attn.q_proj.{wrong}"
+    tensor = tensors.pop(changed)
+    if change is not None:
+        tensors[changed] = change(tensor)
+    save_file(tensors, quantised / NAME)
+    with pytest.raises(ValueError, match=r"layers\.1\.self_attn\.q_proj\..* contradict each other"):
+        load_checkpoint(AutoModelForCausalLM, quantised, CPU, torch.float32, keep=keep)
+
+
 def test_scales_without_codes_are_no_weights_of_ours(tmp_path: Path) -> None:
     """AWQ divides what some activations give by scales of their own, which nothing here does."""
     quantised, _ = write_checkpoints(tmp_path, tiny("llama"), FORMATS["awq"])
