@@ -14,6 +14,7 @@ from transformers import (
 )
 
 from models.quantisation import Config, quantisation, require_readable
+from models.step.opened import require_whole
 from models.step.quantised.loading import Auto, load_quantised
 
 
@@ -26,10 +27,11 @@ def load_checkpoint(
 
     Raises ValueError for code that comes with the weights, for an encoder-decoder, for what
     ``auto`` does not know, for quantised weights that cannot be read, and if weights are missing,
-    which would be random.
+    which would be random, or their files are not whole.
     """
     told, _ = PreTrainedConfig.get_config_dict(folder, local_files_only=True)
     _require_known(folder, told)
+    require_whole(folder)
     config = AutoConfig.from_pretrained(folder, local_files_only=True)
     if config.is_encoder_decoder:
         raise ValueError(f"{config.model_type} is an encoder-decoder, which is not supported")

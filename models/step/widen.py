@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
-WEIGHTS = "*.safetensors"
+from models.step.opened import WEIGHTS, opened
+
 HALVES = {"BF16": torch.bfloat16, "F16": torch.float16}
 
 
@@ -55,7 +55,7 @@ def computed_in(model: PreTrainedModel) -> torch.dtype:
 
 
 def _kinds(file: Path) -> abc.Iterator[str]:
-    with safe_open(file, "pt") as weights:
+    with opened(file) as weights:
         for name in weights.keys():  # noqa: SIM118
             yield weights.get_slice(name).get_dtype()
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from safetensors import safe_open
 from torch import Tensor
 
 from models.quantisation import Config, method
 from models.step.grouped import GroupedWeight, dequantised
+from models.step.opened import WEIGHTS, opened
 from models.step.quantised.bitsandbytes import bitsandbytes
 from models.step.quantised.compressed import compressed_tensors
 from models.step.quantised.floats import fbgemm_fp8, fp8, mxfp4
@@ -119,10 +119,10 @@ def _paths(folder: Path) -> list[Path]:
         shards = set(json.loads(index.read_text())["weight_map"].values())
         return [folder / shard for shard in sorted(shards)]
     single = folder / SINGLE
-    return [single] if single.is_file() else sorted(folder.glob("*.safetensors"))
+    return [single] if single.is_file() else sorted(folder.glob(WEIGHTS))
 
 
 def _names(path: Path) -> abc.Iterator[tuple[Any, str]]:
-    file: Any = safe_open(path, "pt")
+    file = opened(path)
     for name in file.keys():  # noqa: SIM118
         yield file, name

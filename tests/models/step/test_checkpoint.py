@@ -8,6 +8,7 @@ from transformers import AutoModel, AutoModelForCausalLM
 
 from models.step.checkpoint import load_checkpoint
 from models.step.quantised.loading import Auto
+from models.step.widen import stored_half
 from tests.models.step.tiny import tiny
 
 CPU = torch.device("cpu")
@@ -38,6 +39,17 @@ def test_weights_that_are_missing_are_named(auto: Auto, tmp_path: Path) -> None:
     model.save_pretrained(tmp_path, state_dict=weights)
     with pytest.raises(ValueError, match=r"lacks weights of Llama.*layers\.0\.self_attn\.q_proj"):
         load_checkpoint(auto, tmp_path, CPU, torch.float32)
+
+
+@pytest.mark.parametrize("left", [0, 4, 100, -1])
+def test_a_file_that_was_cut_off_is_named(left: int, tmp_path: Path) -> None:
+    tiny("llama").save_pretrained(tmp_path)
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:left])
+    with pytest.raises(ValueError, match=r"model\.safetensors is no file .* or not whole"):
+        load_checkpoint(AutoModelForCausalLM, tmp_path, CPU, torch.float32)
+    with pytest.raises(ValueError, match=r"model\.safetensors is no file .* or not whole"):
+        stored_half(tmp_path)
 
 
 def test_a_pooler_may_be_missing(tmp_path: Path) -> None:
