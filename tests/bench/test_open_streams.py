@@ -8,7 +8,7 @@ from tests.deployments.serving import listening, make_app
 from tests.serving import serving
 
 
-@pytest.mark.slow
+@pytest.mark.server
 def test_many_open_streams_are_each_whole() -> None:
     with mock_config(0.05) as config, serving(config) as server:
         lines = list(measure(server, 200, 20, 1))

@@ -12,7 +12,7 @@ import yaml
 
 from tests.serving import ROOT, Server, serving
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.server
 
 AT_ONCE = 4  # requests that fill a replica
 PATIENCE_S = 60.0

@@ -13,7 +13,7 @@ import yaml
 
 from tests.serving import Server, serving
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.server
 
 GROUPS, ASKED = 8, 4
 OWN = "tests.graph.own_models"
