@@ -28,7 +28,9 @@ def test_a_process_without_its_environment_is_known_by_its_parent(tmp_path: Path
 
 
 def test_nobody_of_a_server_runs_while_it_stands_still(tmp_path: Path) -> None:
-    child = "import subprocess; subprocess.Popen(['sleep', '60'], env={})"
+    child = (
+        "import subprocess; subprocess.Popen(['cat'], stdin=subprocess.PIPE, env={})"  # ends too
+    )
     with running(tiny("parent", f"{child}\n{TINY}"), tmp_path, tmp_path) as started:
         family = marked(started.mark)
         with standing_still(started.mark):

@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.server, pytest.mark.asyncio(loop_scope="session")]
 KINDS = {metric.name: metric.kind for metric in METRICS}
 GAUGES = {name for name, kind in KINDS.items() if kind is Kind.GAUGE}
 PATIENCE_S = 90.0  # Ray gathers its metrics every ten seconds, as QUICKER says
-FORGETS_S = 40.0  # and forgets after twenty what was not told again
+FORGETS_S = 32.0  # and forgets twenty later what was not told again
 NOT_ALIKE = ("_sum", "_bucket")  # Ray takes each value for the middle of its bucket
 
 
