@@ -1,17 +1,16 @@
 // Floats of a step's rows, and the same as they are multiplied.
 #pragma once
 
-#include <vector>
-
+#include "lines.h"
 #include "rounded.h"
 
 struct Buffer {
-  std::vector<float> values;
-  std::vector<uint16_t> halves;
-  std::vector<int8_t> bytes;
-  std::vector<float> scales;
-  std::vector<int32_t> offsets;
-  std::vector<float> sums;
+  Lines<float> values;
+  Lines<uint16_t> halves;
+  Lines<int8_t> bytes;
+  Lines<float> scales;
+  Lines<int32_t> offsets;
+  Lines<float> sums;
   int width = 0, stride = 0;
 
   float* row(int i) { return values.data() + static_cast<size_t>(i) * stride; }

@@ -135,7 +135,7 @@ class Stack {
   int most_rank_ = 0;  // of adapters
   std::vector<int> span_of_;  // by flat token
   Part all_, kept_;           // after the last layer's keys only the kept rows matter
-  std::vector<std::vector<float>> scores_;  // by member of the team
+  std::vector<Lines<float>> scores_;  // by member of the team
   Memory pool_;                             // of blocks, each with all layers
   std::unique_ptr<Prefault> prefault_;      // ends before the pool does
 };
