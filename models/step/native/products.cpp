@@ -341,6 +341,12 @@ void multiply(const Matrix& w, int panel, const Rows& x, int row, int count, Out
 
 }  // namespace
 
+int rows_together(const Matrix& w) {
+  constexpr size_t kCache = 768 << 10;
+  const size_t bytes = sizeof(uint16_t) * (w.k + 1) * kBlock;
+  return has_units() ? kBlock * static_cast<int>(std::max<size_t>(1, kCache / bytes)) : kBlock;
+}
+
 void products(const Matrix& w, int panel, const Rows& x, int row, int count, Floats (*out)[2]) {
   multiply(w, panel, x, row, count, out);
   const Floats low = load<Floats>(w.bias.as<float>() + panel * kPanel);
