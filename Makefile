@@ -24,7 +24,7 @@ INSTALLED := $(VENV)/installed
 PLOTTING := $(VENV)/plotting
 PIP_LOG := $(VENV)/pip.log
 
-.PHONY: serve test served others install bench lock clean
+.PHONY: serve test install bench lock clean
 
 serve: $(INSTALLED)
 	@exec $(BIN)/python -m deployments.serve_command \
@@ -34,17 +34,8 @@ serve: $(INSTALLED)
 test: $(INSTALLED)
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
-	@$(MAKE) --jobs=2 served others
-
-# Those that start servers wait for them most of the time; the others run meanwhile, and say at
-# their end what they found.
-served:
-	$(BIN)/python -m pytest -m server
-
-others:
-	@said=$$(mktemp) && trap 'rm -f "$$said"' EXIT \
-	  && { { $(BIN)/mypy && $(BIN)/python -m pytest -m "not server"; } > "$$said" 2>&1 \
-	    && failed=0 || failed=$$?; cat "$$said"; exit $$failed; }
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
 
 install: $(INSTALLED)
 

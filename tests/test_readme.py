@@ -101,25 +101,25 @@ def test_what_needs_no_server(block: Block, saved: Path) -> None:
     assert block.prints in run(block.command(block.code), saved)
 
 
-@pytest.mark.server
+@pytest.mark.slow
 @pytest.mark.parametrize("block", blocks("server"))
 def test_what_asks_the_default_server(block: Block, default_server: Server, tmp_path: Path) -> None:
     check_answer(block, default_server, tmp_path)
 
 
-@pytest.mark.server
+@pytest.mark.slow
 @pytest.mark.parametrize("block", blocks("embeddings"))
 def test_what_asks_for_vectors(block: Block, embeddings_server: Server, tmp_path: Path) -> None:
     check_answer(block, embeddings_server, tmp_path)
 
 
-@pytest.mark.server
+@pytest.mark.slow
 @pytest.mark.parametrize("block", blocks("batches"))
 def test_what_asks_for_batches(block: Block, batches_server: Server, tmp_path: Path) -> None:
     check_answer(block, batches_server, tmp_path)
 
 
-@pytest.mark.server
+@pytest.mark.slow
 def test_the_model_of_ones_own_is_served(saved: Path) -> None:
     with serving(saved / "counting.yaml", folder=saved) as server:
         body = {"model": "counting", "prompt": "abc", "max_tokens": 5}

@@ -18,7 +18,7 @@ def test_the_scripted_model_has_the_pace_it_is_given() -> None:
     assert {one["max_queued_requests"] for one in application["deployments"]} == {-1}
 
 
-@pytest.mark.server
+@pytest.mark.slow
 def test_many_open_streams_are_each_whole(mock_server: Server) -> None:
     lines = list(measure(mock_server, 200, 20, 1))
     assert {line.count("|") for line in lines if line.startswith("|")} == {5}

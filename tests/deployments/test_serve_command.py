@@ -94,7 +94,7 @@ def test_what_is_no_serve_configuration_is_an_error(text: str, tmp_path: Path) -
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.server
+@pytest.mark.slow
 def test_it_serves_and_stops_cleanly_when_told_to() -> None:
     with serving(MOCK) as server:
         wait_for(lambda: "\nready: " in server.log())
@@ -118,7 +118,7 @@ def test_it_serves_and_stops_cleanly_when_told_to() -> None:
         assert said_at_the_end(server) == []
 
 
-@pytest.mark.server
+@pytest.mark.slow
 def test_a_model_that_does_not_load_ends_it_with_the_reason(tmp_path: Path) -> None:
     config = yaml.safe_load(MOCK.read_text())
     config["applications"][0]["args"]["models"][0]["factory"] = "models.mock:Missing"
@@ -139,7 +139,7 @@ def test_a_deployment_that_no_model_has_is_told_before_anything_starts(tmp_path:
     )
 
 
-@pytest.mark.server
+@pytest.mark.slow
 def test_what_serve_refuses_only_once_it_has_begun_ends_it(tmp_path: Path) -> None:
     done = run_renamed(tmp_path, "tests.deployments.test_app:build")  # a builder of one's own
     assert done.returncode == 1
@@ -155,7 +155,7 @@ def run_renamed(folder: Path, builder: str) -> subprocess.CompletedProcess[str]:
     return run_command("--config", str(folder / "renamed.yaml"), "--port", port)
 
 
-@pytest.mark.server
+@pytest.mark.slow
 def test_told_to_stop_while_ray_starts_it_ends_in_silence() -> None:
     with starting(MOCK) as server:
         wait_for(lambda: any(map(is_gcs, server.processes())))
@@ -164,7 +164,7 @@ def test_told_to_stop_while_ray_starts_it_ends_in_silence() -> None:
         assert left_after(server, 10) == []
 
 
-@pytest.mark.server
+@pytest.mark.slow
 def test_two_servers_run_side_by_side() -> None:
     body = {"model": "mock", "prompt": "x", "max_tokens": 1}
     with serving(MOCK) as one, serving(MOCK) as other:
@@ -186,7 +186,7 @@ def test_two_servers_run_side_by_side() -> None:
         assert left_after(other, 10) == []
 
 
-@pytest.mark.server
+@pytest.mark.slow
 def test_answers_that_take_longer_than_its_ingress_may_are_cut(tmp_path: Path) -> None:
     config = yaml.safe_load(MOCK.read_text())
     (application,) = config["applications"]
@@ -205,7 +205,7 @@ def test_answers_that_take_longer_than_its_ingress_may_are_cut(tmp_path: Path) -
         assert said_at_the_end(server) == []
 
 
-@pytest.mark.server
+@pytest.mark.slow
 def test_a_second_signal_does_not_wait_for_running_answers(tmp_path: Path) -> None:
     config = yaml.safe_load(MOCK.read_text())
     config["applications"][0]["args"]["models"][0]["factory_args"]["inter_token_s"] = 60

@@ -16,7 +16,7 @@ from models.request import TextPrompt
 from tests.graph.asking import PATIENCE_S, measured, until_replaced
 from tests.graph.conftest import RunningGraph
 
-pytestmark = [pytest.mark.server, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 JSON_TYPE = "content-type: application/json"
 MANY = 1000

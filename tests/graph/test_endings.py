@@ -21,7 +21,7 @@ from tests.graph.asking import (
 )
 from tests.graph.conftest import RunningGraph
 
-pytestmark = [pytest.mark.server, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 
 async def test_a_closed_iterator_frees_everything(graph: RunningGraph) -> None:

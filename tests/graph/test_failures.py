@@ -30,7 +30,7 @@ from tests.graph.asking import (
 )
 from tests.graph.conftest import RunningGraph
 
-pytestmark = [pytest.mark.server, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 
 async def well_process(engine: RemoteEngine) -> int:

@@ -12,7 +12,7 @@ import ray
 from tests.graph.asking import answer_to, ask, events_of, text_of, until_idle
 from tests.graph.conftest import RunningGraph
 
-pytestmark = [pytest.mark.server, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 
 def body(prompt: str, count: int) -> dict[str, object]:

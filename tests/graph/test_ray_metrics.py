@@ -15,7 +15,7 @@ from models.metric_table import METRICS, Kind
 from tests.graph.asking import ask, events_of, until_idle
 from tests.graph.conftest import RunningGraph
 
-pytestmark = [pytest.mark.server, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 KINDS = {metric.name: metric.kind for metric in METRICS}
 GAUGES = {name for name, kind in KINDS.items() if kind is Kind.GAUGE}

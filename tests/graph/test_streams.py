@@ -26,7 +26,7 @@ from tests.graph.asking import (
 from tests.graph.conftest import RunningGraph
 from tests.models.recall import score
 
-pytestmark = [pytest.mark.server, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 
 async def test_an_answer_crosses_the_graph_token_by_token(graph: RunningGraph) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.graph.conftest import RunningGraph
 
-pytestmark = [pytest.mark.server, pytest.mark.asyncio(loop_scope="session")]
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="session")]
 
 SCHEMA = {
     "type": "object",

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.live.conftest import FILLS, SCALED
 from tests.serving import Server
 
-pytestmark = pytest.mark.server
+pytestmark = pytest.mark.slow
 
 SHOWN = "stepserve_replicas"
 PATIENCE_S = 60.0

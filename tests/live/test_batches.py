@@ -16,7 +16,7 @@ from openai.types import Batch
 
 from tests.serving import Server, serving, starting, wait_until_ready, with_batches
 
-pytestmark = pytest.mark.server
+pytestmark = pytest.mark.slow
 
 MODEL = "smollm2-135m-instruct"
 URL: Literal["/v1/completions"] = "/v1/completions"

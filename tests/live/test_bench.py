@@ -9,7 +9,7 @@ import pytest
 from tests.bench.results import load
 from tests.serving import ROOT, Server
 
-pytestmark = pytest.mark.server
+pytestmark = pytest.mark.slow
 
 
 def test_the_benchmark_measures_a_server_that_runs(mock_server: Server, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from tests.deployments.schemas import check
 from tests.serving import Server
 
-pytestmark = pytest.mark.server
+pytestmark = pytest.mark.slow
 
 MODEL = "smollm2-135m-instruct"
 QUESTION: list[ChatCompletionMessageParam] = [

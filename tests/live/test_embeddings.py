@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.deployments.schemas import check
 from tests.serving import Server
 
-pytestmark = pytest.mark.server
+pytestmark = pytest.mark.slow
 
 CHAT, EMBED = "smollm2-135m-instruct", "all-minilm-l6-v2"
 QUESTION: list[ChatCompletionMessageParam] = [

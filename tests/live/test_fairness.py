@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.serving import ROOT, serving
 
-pytestmark = pytest.mark.server
+pytestmark = pytest.mark.slow
 
 MODEL = "smollm2-135m-instruct"
 KEYS = ["heavy", "light"]

@@ -10,7 +10,7 @@ from openai.types.chat import ChatCompletionMessageParam
 
 from tests.serving import Server
 
-pytestmark = pytest.mark.server
+pytestmark = pytest.mark.slow
 
 SCRIPT = "The quick brown fox jumps over the lazy dog."
 MESSAGES: list[ChatCompletionMessageParam] = [{"role": "user", "content": "Say it."}]

@@ -16,7 +16,7 @@ import pytest
 
 from tests.serving import Server
 
-pytestmark = pytest.mark.server
+pytestmark = pytest.mark.slow
 
 OLDEST = 20
 UNREACHABLE = re.compile(r"\b(E(NOTFOUND|CONN\w+|TIMEDOUT|AI_AGAIN|\w+UNREACH)|network)\b")

@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.deployments.rates.redis_server import needs_redis, redis_server
 from tests.serving import ROOT, Server, serving
 
-pytestmark = pytest.mark.server
+pytestmark = pytest.mark.slow
 
 KEYS = ["sk-1 ann", "sk-2 bob"]
 REQUESTS, TOKENS = 12, 100_000

@@ -11,7 +11,7 @@ import pytest
 
 from tests.serving import Server
 
-pytestmark = pytest.mark.server
+pytestmark = pytest.mark.slow
 
 GROUPS, ASKED = 8, 4
 SHARED = 256  # bytes, which are the tokens of this model

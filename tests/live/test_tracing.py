@@ -16,7 +16,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.serving import ROOT, serving
 
-pytestmark = pytest.mark.server
+pytestmark = pytest.mark.slow
 
 MOCK = ROOT / "configs" / "presets" / "mock.yaml"
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
