@@ -16,11 +16,6 @@ struct Ahead {
     __builtin_prefetch(next + kLine, 0, 2);
     next += step;
   }
-  // Likewise at once at so many, each line by itself.
-  void ask(int times) {
-    for (const char* end = next + times * step; next < end; next += kLine)
-      __builtin_prefetch(next, 0, 2);
-  }
 };
 
 // Of a panel whose rows take several passes. A single one asks for what it soon needs itself, several

@@ -121,25 +121,19 @@ inline void store_units(Lower, void* out, size_t apart = 2 * kLine) {
 }
 
 // As `tiles` does it: `work(lower, row, rows, out, ahead)` for up to twice kUnitRows rows at a time;
-// `lower` tells whether there are more than kUnitRows. Tiles take long to set up: once for all passes
-// of one shape.
+// `lower` tells whether there are more than kUnitRows.
 template <class Work>
 inline void each_pass(const Matrix& w, int panel, int row, int count, Floats (*out)[2],
                       const Work& work) {
   constexpr int kAtOnce = 2 * kUnitRows;
-  const int passes = (count + kAtOnce - 1) / kAtOnce, whole = count / kAtOnce;
-  if (whole) {
-    const UnitTiles tiles(kAtOnce);
-    for (int pass = 0; pass < whole; ++pass)
-      work(std::true_type{}, row + pass * kAtOnce, kAtOnce, out + pass * kAtOnce,
-           ahead_of(w, panel, pass, passes));
+  const int passes = (count + kAtOnce - 1) / kAtOnce;
+  for (int pass = 0; count > 0; ++pass, row += kAtOnce, out += kAtOnce, count -= kAtOnce) {
+    const int rows = std::min(kAtOnce, count);
+    const UnitTiles tiles(rows);
+    const Ahead ahead = ahead_of(w, panel, pass, passes);
+    if (rows > kUnitRows) work(std::true_type{}, row, rows, out, ahead);
+    else work(std::false_type{}, row, rows, out, ahead);
   }
-  if (whole == passes) return;
-  const int first = whole * kAtOnce, rows = count - first;
-  const UnitTiles tiles(rows);
-  const Ahead ahead = ahead_of(w, panel, whole, passes);
-  if (rows > kUnitRows) work(std::true_type{}, row + first, rows, out + first, ahead);
-  else work(std::false_type{}, row + first, rows, out + first, ahead);
 }
 
 // Behind a row's end are zeros, with which no number may be multiplied that is none.
@@ -148,7 +142,7 @@ inline void add_units(Lower lower, const Matrix& w, const char* weights, const u
                       size_t stride, Ahead ahead) {
   const int whole = w.words() / kUnitPairs, rest = w.words() % kUnitPairs;
   for (int unit = 0; unit < whole; ++unit) {
-    ahead.ask(kUnitPairs);
+    for (int line = 0; line < kUnitPairs; ++line) ahead.ask();
     add_unit(lower, weights, x, stride);
     weights += kUnitPairs * 2 * kLine;
     x += 2 * kUnitPairs;
@@ -181,7 +175,7 @@ inline void byte_unit_tiles(const Matrix& w, int panel, const Rows& x, int row, 
     Ints parts[2 * kUnitRows][2];
     for (int m = 0; m < rows; ++m) out[m][0] = out[m][1] = Floats{};
     for (int g = 0; g < groups; ++g, bytes += kGroup, p += (kGroup / 4 + 1) * 2 * kLine) {
-      ahead.ask(kGroup / 4 + 1);
+      for (int line = 0; line <= kGroup / 4; ++line) ahead.ask();
       zero_units(lower);
       add_unit(lower, p, bytes, stride);
       store_units(lower, parts);
