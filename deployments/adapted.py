@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from models.engine import LlmEngine, Tokenizes
 from models.events import Event
@@ -43,3 +43,7 @@ class Adapted:
     async def detokenize(self, token_ids: Sequence[int]) -> str:
         """See ``Tokenizes.detokenize``."""
         return await self._engine.detokenize(token_ids)
+
+    async def tokenizer_info(self) -> Mapping[str, Any]:
+        """See ``Tokenizes.tokenizer_info``."""
+        return await self._engine.tokenizer_info()

@@ -64,6 +64,12 @@ async def test_it_has_its_models_tokenizer() -> None:
         assert answer.json()["tokens"] == [97, 98, 99]
     answer = await post(app, "/detokenize", {"model": "sql", "tokens": [97]})
     assert answer.json() == {"prompt": "a"}
+    async with client(app) as http:
+        told = [
+            (await http.get(f"/tokenizer_info?model={name}")).json() for name in ("sql", "base")
+        ]
+    assert told[0] == told[1]
+    assert "model_max_length" in told[0]
 
 
 class Replica:
