@@ -3,33 +3,64 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
+import yaml
 
-from tests.live.conftest import FILLS, SCALED
-from tests.serving import Server
+from tests.serving import ROOT, Server, serving
 
 pytestmark = pytest.mark.slow
 
-SHOWN = "stepserve_replicas"
+AT_ONCE = 4  # requests that fill a replica
 PATIENCE_S = 60.0
 
 
-async def test_replicas_follow_the_work(replicas_server: Server) -> None:
-    assert await replicas(replicas_server) == 1
-    asking = [asyncio.create_task(ask(replicas_server)) for _ in range(2 * FILLS)]
-    await until(replicas_server, 2)
-    for task in asking:
-        task.cancel()
-    await asyncio.gather(*asking, return_exceptions=True)
-    await until(replicas_server, 1)
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """By its requests it would never have a second replica."""
+    config: dict[str, Any] = yaml.safe_load((ROOT / "configs/presets/mock.yaml").read_text())
+    application = config["applications"][0]
+    [model] = application["args"]["models"]
+    del model["factory_args"]
+    model |= {
+        "factory": "tests.graph.own_models:recall",
+        "factory_args": {"seconds": 0.02},
+        "engine": {"max_running": AT_ONCE},
+    }
+    [deployment] = [one for one in application["deployments"] if one["name"] == "Model-mock"]
+    del deployment["num_replicas"]
+    deployment["autoscaling_config"] = {
+        "min_replicas": 1,
+        "max_replicas": 2,
+        "target_ongoing_requests": 1000,
+        "metrics_interval_s": 1.0,
+        "look_back_period_s": 3.0,
+        "upscale_delay_s": 1.0,
+        "downscale_delay_s": 3.0,
+        "policy": {"policy_function": "deployments.autoscaling:ByWork"},
+    }
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+async def test_replicas_follow_the_work(config: Path) -> None:
+    with serving(config) as server:
+        assert await replicas(server) == 1
+        asking = [asyncio.create_task(ask(server)) for _ in range(2 * AT_ONCE)]
+        await until(server, 2)
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+        await until(server, 1)
 
 
 async def ask(server: Server) -> None:
     """One request after the other."""
-    body = {"model": SCALED, "prompt": "ab", "max_tokens": 200, "ignore_eos": True}
+    body = {"model": "mock", "prompt": "ab", "max_tokens": 200, "ignore_eos": True}
     async with httpx.AsyncClient(timeout=PATIENCE_S) as http:
         while True:
             answer = await http.post(f"{server.url}/v1/completions", json=body)
@@ -48,6 +79,5 @@ async def until(server: Server, count: int) -> None:
 async def replicas(server: Server) -> int:
     async with httpx.AsyncClient(timeout=PATIENCE_S) as http:
         text = (await http.get(f"{server.url}/metrics")).text
-    samples = [s for f in text_string_to_metric_families(text) for s in f.samples]
-    [count] = [s.value for s in samples if s.name == SHOWN and s.labels["model"] == SCALED]
-    return int(count)
+    [line] = [one for one in text.splitlines() if one.startswith("stepserve_replicas{")]
+    return int(float(line.rpartition(" ")[2]))

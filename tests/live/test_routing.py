@@ -3,24 +3,61 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import openai
 import pytest
+import yaml
 
-from tests.serving import Server
+from tests.serving import Server, serving
 
 pytestmark = pytest.mark.slow
 
 GROUPS, ASKED = 8, 4
+OWN = "tests.graph.own_models"
 SHARED = 256  # bytes, which are the tokens of this model
 
 
+def config(lives: Path) -> dict[str, Any]:
+    models = [
+        {"name": "recall", "factory": f"{OWN}:recall", "factory_args": {"seconds": 0.01}},
+        {"name": "fragile", "factory": f"{OWN}:fragile", "factory_args": {"life": str(lives)}},
+    ]
+    small = {"ray_actor_options": {"num_cpus": 0.1}}
+    deployments = [
+        {"name": "Ingress", **small},
+        {"name": "Model-recall", "num_replicas": 2, **small},
+        {"name": "Model-fragile", "num_replicas": 2, **small},
+    ]
+    application = {
+        "name": "stepserve",
+        "import_path": "deployments.app:build",
+        "args": {"models": models},
+        "deployments": deployments,
+    }
+    return {"applications": [application]}
+
+
+@pytest.fixture(scope="module")
+def lives(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its files are replicas that will die on an "A"."""
+    return tmp_path_factory.mktemp("lives")
+
+
+@pytest.fixture(scope="module")
+def server(lives: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    file = tmp_path_factory.mktemp("routing") / "config.yaml"
+    file.write_text(yaml.safe_dump(config(lives)))
+    with serving(file) as running:
+        yield running
+
+
 @pytest.fixture
-async def client(replicas_server: Server) -> AsyncIterator[openai.AsyncOpenAI]:
+async def client(server: Server) -> AsyncIterator[openai.AsyncOpenAI]:
     async with openai.AsyncOpenAI(
-        base_url=f"{replicas_server.url}/v1", api_key="none", timeout=120
+        base_url=f"{server.url}/v1", api_key="none", timeout=120
     ) as client:
         yield client
 
