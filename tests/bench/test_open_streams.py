@@ -7,7 +7,7 @@ from configs.settings import AppSettings
 from models.mock import MockEngine
 from tests.bench.open_streams import ask_all, measure, mock_config
 from tests.deployments.serving import listening, make_app
-from tests.serving import Server
+from tests.serving import serving
 
 
 def test_the_scripted_model_has_the_pace_it_is_given() -> None:
@@ -19,8 +19,9 @@ def test_the_scripted_model_has_the_pace_it_is_given() -> None:
 
 
 @pytest.mark.slow
-def test_many_open_streams_are_each_whole(mock_server: Server) -> None:
-    lines = list(measure(mock_server, 200, 20, 1))
+def test_many_open_streams_are_each_whole() -> None:
+    with mock_config(0.05) as config, serving(config) as server:
+        lines = list(measure(server, 200, 20, 1))
     assert {line.count("|") for line in lines if line.startswith("|")} == {5}
     assert any("Ingress" in line for line in lines)
     assert any("haproxy" in line for line in lines)
