@@ -46,8 +46,10 @@ def _stop(number: int, frame: object) -> NoReturn:
     from deployments.finishing import finish
 
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # The loop stays open: the end of calls that were given up is still told to it.
-    asyncio.new_event_loop().run_until_complete(finish())
+    # The loop runs to the end: what was given up, and Serve's controller, still speak to it.
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+    asyncio.run_coroutine_threadsafe(finish(), loop).result()
     sys.exit()
 
 

@@ -192,7 +192,7 @@ def test_answers_that_take_longer_than_its_ingress_may_are_cut(tmp_path: Path) -
     (application,) = config["applications"]
     application["args"]["models"][0]["factory_args"]["inter_token_s"] = 60
     ingress = next(one for one in application["deployments"] if one["name"] == "Ingress")
-    ingress["graceful_shutdown_timeout_s"] = 1
+    ingress["graceful_shutdown_timeout_s"] = 0.7
     (tmp_path / "slow.yaml").write_text(yaml.safe_dump(config))
     with serving(tmp_path / "slow.yaml") as server, httpx.Client(base_url=server.url) as client:
         body = {"model": "mock", "prompt": "x", "stream": True, "max_tokens": 9}
