@@ -21,11 +21,19 @@ struct Rows {
 inline void quantise_row(const float* x, int k, int8_t* bytes, float* scales, int32_t* offsets,
                          float* sums) {
   for (int g = 0; g * kGroup < k; ++g) {
-    float part[kGroup] = {};
-    std::memcpy(part, x + g * kGroup, sizeof(float) * std::min(kGroup, k - g * kGroup));
-    Floats top{};
-    for (int i = 0; i < kGroup; i += kLanes) top = larger(top, absolute(load<Floats>(part + i)));
-    const float most = largest(top);
+    const float* part = x + g * kGroup;
+    float last[kGroup];
+    if (const int rest = k - g * kGroup; rest < kGroup) {
+      std::fill(std::copy_n(part, rest, last), last + kGroup, 0.0f);
+      part = last;
+    }
+    Ints top{};  // the bits of numbers without a sign are in their order
+    for (int i = 0; i < kGroup; i += kLanes) {
+      const Ints bits = as_ints(absolute(load<Floats>(part + i)));
+      top = bits > top ? bits : top;
+    }
+    const int32_t top_bits = largest(top);
+    const float most = load<float>(&top_bits);
     const float inverse = most > 0 ? 127.0f / most : 0.0f;
     Ints halves[2] = {};
     for (int i = 0; i < kGroup; i += kLanes) {

@@ -96,16 +96,30 @@ inline float sum(Floats v) {
   return folded<kLanes>(lanes, [](float a, float b) { return a + b; });
 }
 
-inline int32_t sum(Ints v) {
-  int32_t lanes[kLanes];
-  store(lanes, v);
-  return folded<kLanes>(lanes, [](int32_t a, int32_t b) { return a + b; });
-}
-
 inline float largest(Floats v) {
   float lanes[kLanes];
   store(lanes, v);
   return folded<kLanes>(lanes, [](float a, float b) { return a > b ? a : b; });
+}
+
+// Likewise, by halves of a vector: rows that are rounded to 8 bit wait for it at every group.
+template <class Combine>
+inline int32_t folded(Ints v, const Combine& combine) {
+  using Ints8 = int32_t __attribute__((vector_size(32)));
+  using Ints4 = int32_t __attribute__((vector_size(16)));
+  const auto* lanes = reinterpret_cast<const char*>(&v);
+  const Ints8 eight = combine(load<Ints8>(lanes), load<Ints8>(lanes + sizeof(Ints8)));
+  const auto* halves = reinterpret_cast<const char*>(&eight);
+  const Ints4 four = combine(load<Ints4>(halves), load<Ints4>(halves + sizeof(Ints4)));
+  return combine(combine(four[0], four[2]), combine(four[1], four[3]));
+}
+
+inline int32_t sum(Ints v) {
+  return folded(v, [](auto a, auto b) { return a + b; });
+}
+
+inline int32_t largest(Ints v) {
+  return folded(v, [](auto a, auto b) { return a > b ? a : b; });
 }
 
 // Rounds to the nearest integer, |x| < 2^22.
