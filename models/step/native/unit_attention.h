@@ -13,6 +13,7 @@
 
 constexpr int kMostQueries = 2 * kUnitRows;
 constexpr int kTilePairs = kLanes / 2;  // of dimensions or positions
+constexpr int kKeysAhead = 4 * kLanes;  // positions
 
 template <class T>
 bool by_units() {
@@ -33,11 +34,16 @@ inline const uint16_t* gather(const Query* queries, int count, int head_dim) {
   return gathered.data();
 }
 
-// Few queries wait for memory: while keys are multiplied it brings the values that follow them.
-template <class Lower, class Stored>
-inline void ask_for_values(Lower, const Stored* values, int numbers) {
+// Few queries wait for memory: while keys are multiplied it brings their values, and keys further on.
+template <class Lower, class T>
+inline void ask_for_tile(Lower, const Pages<T>& pages, int head, int at, int end) {
   if constexpr (Lower::value) return;
-  for (int i = 0; i < numbers; i += kLine / sizeof(Stored)) __builtin_prefetch(values + i, 0, 2);
+  const auto ask = [&](const auto* numbers) {
+    for (size_t i = 0; i < pages.half(); i += kLine / sizeof *numbers)
+      __builtin_prefetch(numbers + i, 0, 2);
+  };
+  if (at < end) ask(pages.values(at, head));
+  if (at + kKeysAhead < end) ask(pages.keys(at + kKeysAhead, head));
 }
 
 template <class Lower, class T>
@@ -46,8 +52,8 @@ void score_units(Lower lower, const Pages<T>& pages, int head, const uint16_t* q
   for (int at = start; at < end; at += 2 * kLanes) {
     const auto* keys = pages.keys(at, head);
     const auto* next = at + kLanes < end ? pages.keys(at + kLanes, head) : keys;
-    ask_for_values(lower, keys + pages.half(), pages.half());
-    ask_for_values(lower, next + pages.half(), pages.half());
+    ask_for_tile(lower, pages, head, at, end);
+    ask_for_tile(lower, pages, head, at + kLanes, end);
     zero_units(lower);
     for (int i = 0; i < pages.head_dim; i += kLanes)
       add_unit(lower, keys + i * kLanes, next + i * kLanes, kLine, queries + i, pages.head_dim);
