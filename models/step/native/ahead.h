@@ -20,8 +20,8 @@ struct Ahead {
 
 // Of a panel whose rows take several passes. A single one asks for what it soon needs itself, several
 // share in asking for the next panel: so memory is read all the while, not only by the first of them.
-inline Ahead ahead_of(const Matrix& w, int panel, int pass, int passes) {
+inline Ahead ahead_of(const Matrix& w, int panel, int pass, int passes, int bytes = kAhead) {
   const size_t size = w.panel_bytes();
-  const char* next = w.panel(panel) + (passes == 1 ? kAhead : size);
+  const char* next = w.panel(panel) + (passes == 1 ? bytes : size);
   return {next + size / passes * pass, 2 * kLine / passes};
 }

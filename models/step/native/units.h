@@ -18,6 +18,7 @@
 
 constexpr int kUnitRows = 16;   // of x in a tile
 constexpr int kUnitPairs = 16;  // of inputs in a tile, or fours of bytes
+constexpr int kUnitsAhead = 4 * kAhead;  // bytes: units are through with weights that much sooner
 
 // Linux gives the registers to a process that asks.
 inline bool has_units() {
@@ -130,7 +131,7 @@ inline void each_pass(const Matrix& w, int panel, int row, int count, Floats (*o
   for (int pass = 0; count > 0; ++pass, row += kAtOnce, out += kAtOnce, count -= kAtOnce) {
     const int rows = std::min(kAtOnce, count);
     const UnitTiles tiles(rows);
-    const Ahead ahead = ahead_of(w, panel, pass, passes);
+    const Ahead ahead = ahead_of(w, panel, pass, passes, kUnitsAhead);
     if (rows > kUnitRows) work(std::true_type{}, row, rows, out, ahead);
     else work(std::false_type{}, row, rows, out, ahead);
   }
@@ -165,29 +166,42 @@ inline void unit_tiles(const Matrix& w, int panel, const Rows& x, int row, int c
   });
 }
 
-// Both of 8 bit.
+// Adds a group's products to the sums of `rows` rows; `words` are the group's scales. It asks for as
+// many weights as the group has, one after another, so that memory is read all the while.
+inline void add_scaled(const Ints (*products)[2], const char* words, const Rows& x, int row,
+                       int rows, int groups, int group, Ahead& ahead, Floats (*out)[2]) {
+  constexpr int kAsked = kGroup / 4 + 1;
+  const Floats low = load<Floats>(words), high = load<Floats>(words + kLine);
+  for (int m = 0; m < rows; ++m) {
+    if (m < kAsked) ahead.ask();
+    const int at = (row + m) * groups + group;
+    const Ints offset = ints(x.offsets[at]);
+    const float scale = x.scales[at];
+    out[m][0] += __builtin_convertvector(products[m][0] + offset, Floats) * (low * scale);
+    out[m][1] += __builtin_convertvector(products[m][1] + offset, Floats) * (high * scale);
+  }
+  for (int m = rows; m < kAsked; ++m) ahead.ask();
+}
+
+// Both of 8 bit. While units multiply a group, the rest of the core scales the one before it.
 inline void byte_unit_tiles(const Matrix& w, int panel, const Rows& x, int row, int count,
                             Floats (*out)[2]) {
+  constexpr int kGroupBytes = (kGroup / 4 + 1) * 2 * kLine;
   const int groups = w.groups(), stride = groups * kGroup;
   each_pass(w, panel, row, count, out, [&](auto lower, int row, int rows, auto out, Ahead ahead) {
     const char* p = w.panel(panel);
     const int8_t* bytes = x.bytes + static_cast<size_t>(row) * stride;
-    Ints parts[2 * kUnitRows][2];
+    Ints products[2][2 * kUnitRows][2];  // of even and of odd groups
     for (int m = 0; m < rows; ++m) out[m][0] = out[m][1] = Floats{};
-    for (int g = 0; g < groups; ++g, bytes += kGroup, p += (kGroup / 4 + 1) * 2 * kLine) {
-      for (int line = 0; line <= kGroup / 4; ++line) ahead.ask();
-      zero_units(lower);
-      add_unit(lower, p, bytes, stride);
-      store_units(lower, parts);
-      const Floats low = load<Floats>(p + kGroup / 4 * 2 * kLine);
-      const Floats high = load<Floats>(p + (kGroup / 2 + 1) * kLine);
-      for (int m = 0; m < rows; ++m) {
-        const int at = (row + m) * groups + g;
-        const Ints offset = ints(x.offsets[at]);
-        const float scale = x.scales[at];
-        out[m][0] += __builtin_convertvector(parts[m][0] + offset, Floats) * (low * scale);
-        out[m][1] += __builtin_convertvector(parts[m][1] + offset, Floats) * (high * scale);
+    for (int g = 0; g <= groups; ++g, bytes += kGroup, p += kGroupBytes) {
+      if (g < groups) {
+        zero_units(lower);
+        add_unit(lower, p, bytes, stride);
+        store_units(lower, products[g % 2]);
       }
+      if (g == 0) continue;
+      const int before = g - 1;
+      add_scaled(products[before % 2], p - 2 * kLine, x, row, rows, groups, before, ahead, out);
     }
   });
 }
