@@ -63,7 +63,7 @@ def serving(config: Path, *arguments: str, folder: Path = ROOT) -> Iterator[Serv
         yield server
         if server.process.poll() is None:
             assert server.stop() == 0, server.log()
-        assert left_after(server, 10) == [], "processes were left behind"
+        assert left_after(server, STOP_S) == [], "processes were left behind"
 
 
 @contextmanager

@@ -123,5 +123,6 @@ def test_what_asks_for_batches(block: Block, batches_server: Server, tmp_path: P
 def test_the_model_of_ones_own_is_served(saved: Path) -> None:
     with serving(saved / "counting.yaml", folder=saved) as server:
         body = {"model": "counting", "prompt": "abc", "max_tokens": 5}
-        answer = httpx.post(f"{server.url}/v1/completions", json=body).raise_for_status().json()
+        asked = httpx.post(f"{server.url}/v1/completions", json=body, timeout=60)
+        answer = asked.raise_for_status().json()
         assert answer["choices"][0]["text"] == "defgh"

@@ -15,7 +15,7 @@ from models.events import Event, Finished, Text
 from models.request import GenerateRequest, SamplingParams, TextPrompt
 from tests.models.recall import expected
 
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 
 
 def ask(

@@ -88,8 +88,8 @@ async def test_a_frozen_replica_holds_up_neither_metrics_nor_the_other_models(
     process = await well_process(graph.engine("fragile"))
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{graph.port}") as client:
         with frozen(process):
-            metrics = await client.get("/metrics", timeout=5)
-            ready = await client.get("/ready", timeout=5)
+            metrics = await client.get("/metrics", timeout=30)
+            ready = await client.get("/ready", timeout=30)
     assert 'stepserve_replicas_scraped{model="fragile"} 0.0' in metrics.text
     assert 'stepserve_replicas_scraped{model="recall"} 1.0' in metrics.text
     assert ready.status_code == 503

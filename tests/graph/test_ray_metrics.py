@@ -62,7 +62,8 @@ async def until_shown(due: dict[str, float]) -> None:
 async def shown_by_ray(model: str) -> dict[str, float]:
     """Sums over the replicas, named as our own; of counters by reason too."""
     [node] = ray.nodes()  # type: ignore[no-untyped-call]
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{node['MetricsExportPort']}") as http:
+    base = f"http://127.0.0.1:{node['MetricsExportPort']}"
+    async with httpx.AsyncClient(base_url=base, timeout=60) as http:
         lines = (await http.get("/metrics")).text.splitlines(keepends=True)
     ours = "".join(line for line in lines if "ray_stepserve_" in line)
     totals: dict[str, float] = {}

@@ -84,7 +84,7 @@ async def test_a_full_model_says_busy_and_when_to_come_back(graph: RunningGraph)
 
 
 async def test_readiness_and_metrics_are_served_over_all_models(graph: RunningGraph) -> None:
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{graph.port}") as client:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{graph.port}", timeout=60) as client:
         ready = await client.get("/ready")
         metrics = (await client.get("/metrics")).text
     assert ready.status_code == 200, ready.text

@@ -15,7 +15,7 @@ from tests.serving import ROOT, Server, serving
 pytestmark = pytest.mark.slow
 
 AT_ONCE = 4  # requests that fill a replica
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 @pytest.fixture

@@ -79,7 +79,7 @@ def test_a_killed_server_goes_on_with_every_line_once(tmp_path: Path) -> None:
     with starting(config) as server:
         wait_until_ready(server)
         batch = Client(server).start(lines(COUNT, max_tokens=16, ignore_eos=True))
-        before = answered(Client(server).until_answered(batch.id, 20))
+        before = answered(Client(server).until_answered(batch.id, 5))
         for pid in server.processes():
             os.kill(pid, signal.SIGKILL)
     with serving(config) as server:

@@ -102,8 +102,9 @@ async def test_tokens_are_what_was_used_once_all_have_ended(server: Server) -> N
 async def refused(server: Server) -> dict[tuple[str, str], float]:
     """By key and kind, as any replica of the Ingress tells it."""
     told = []
+    headers = {"authorization": "Bearer sk-2"}
     for _ in range(6):
-        async with httpx.AsyncClient(headers={"authorization": "Bearer sk-2"}) as http:
+        async with httpx.AsyncClient(headers=headers, timeout=60) as http:
             text = (await http.get(f"{server.url}/metrics")).text
         samples = [s for f in text_string_to_metric_families(text) for s in f.samples]
         limits = [s for s in samples if s.name == "stepserve_requests_limited_total"]

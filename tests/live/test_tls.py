@@ -48,7 +48,7 @@ def test_it_answers_over_tls_alone(tmp_path: Path) -> None:
             assert time.monotonic() < until, server.log()
             time.sleep(0.2)
         url = f"https://{HOST}:{server.port}"
-        with httpx.Client(base_url=url, verify=trusted) as http:
+        with httpx.Client(base_url=url, verify=trusted, timeout=60) as http:
             answer = http.post("/v1/chat/completions", json=BODY)
         assert answer.text.endswith("data: [DONE]\n\n")
         with pytest.raises(httpx.TransportError):
