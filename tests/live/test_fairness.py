@@ -18,6 +18,7 @@ pytestmark = pytest.mark.slow
 MODEL = "smollm2-135m-instruct"
 KEYS = ["heavy", "light"]
 RUNNING, WAITING = 2, 10
+LONG, SHORT = 512, 16  # tokens: the long ones run until the others have come
 
 
 @pytest.fixture
@@ -42,18 +43,18 @@ class Clients:
             for key in KEYS
         }
 
-    async def ask(self, key: str) -> None:
+    async def ask(self, key: str, tokens: int = SHORT) -> None:
         await self._of[key].completions.create(
-            model=MODEL, prompt="Once", max_tokens=128, extra_body={"ignore_eos": True}
+            model=MODEL, prompt="Once", max_tokens=tokens, extra_body={"ignore_eos": True}
         )
         self.answered.append(key)
 
-    async def until_waiting(self, count: int) -> None:
-        """Returns when so many wait in the queue."""
+    async def until(self, gauge: str, count: int) -> None:
+        """Returns when so many are ``running``, or ``waiting`` in the queue."""
         client = self._of["light"]
         path = str(client.base_url.copy_with(path="/metrics"))
         for _ in range(500):
-            if waiting(await client.get(path, cast_to=str)) == count:
+            if value(gauge, await client.get(path, cast_to=str)) == count:
                 return
             await asyncio.sleep(0.02)
         raise AssertionError("they never came")
@@ -63,17 +64,19 @@ class Clients:
             await client.close()
 
 
-def waiting(metrics: str) -> float:
+def value(gauge: str, metrics: str) -> float:
     samples = [s for f in text_string_to_metric_families(metrics) for s in f.samples]
-    return sum(s.value for s in samples if s.name == "stepserve_requests_waiting")
+    return sum(s.value for s in samples if s.name == f"stepserve_requests_{gauge}")
 
 
 async def test_the_light_one_is_not_behind_all_of_the_heavy_ones(config: Path) -> None:
     """The queue being full, one of the heavy ones gives way."""
     with serving(config) as server:
         clients = Clients(server.url)
-        many = [asyncio.create_task(clients.ask("heavy")) for _ in range(RUNNING + WAITING)]
-        await clients.until_waiting(WAITING)
+        many = [asyncio.create_task(clients.ask("heavy", LONG)) for _ in range(RUNNING)]
+        await clients.until("running", RUNNING)
+        many += [asyncio.create_task(clients.ask("heavy")) for _ in range(WAITING)]
+        await clients.until("waiting", WAITING)
         await clients.ask("light")
         ended = await asyncio.gather(*many, return_exceptions=True)
         await clients.close()
