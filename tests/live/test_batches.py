@@ -116,7 +116,7 @@ async def test_clients_who_wait_go_before_all_lines_of_a_batch(tmp_path: Path) -
     config = with_batches(tmp_path, {"max_running": places}, at_once=2 * places)
     with serving(config) as server:
         batches = Client(server)
-        batch = batches.start(lines(40, max_tokens=32, ignore_eos=True))
+        batch = batches.start(lines(40, max_tokens=128, ignore_eos=True))  # few end meanwhile
         await asyncio.to_thread(batches.until_answered, batch.id, 2)
         client = openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="none", timeout=120)
 
