@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -58,23 +58,31 @@ def server(
             yield server
 
 
-async def ask(server: Server, key: str, **body: Any) -> httpx.Response:
-    """Over a connection of its own, so that it may come to either replica."""
+@pytest.fixture
+async def http(server: Server) -> AsyncIterator[httpx.AsyncClient]:
+    """Each request has a connection of its own, so that it may come to either replica."""
+    limits = httpx.Limits(max_keepalive_connections=0)
+    async with httpx.AsyncClient(base_url=server.url, timeout=60, limits=limits) as http:
+        yield http
+
+
+async def ask(http: httpx.AsyncClient, key: str, **body: Any) -> httpx.Response:
     headers = {"authorization": f"Bearer {key}"}
     body = {"model": "mock", "prompt": "Hi", **body}
-    async with httpx.AsyncClient(timeout=60) as http:
-        return await http.post(f"{server.url}/v1/completions", json=body, headers=headers)
+    return await http.post("/v1/completions", json=body, headers=headers)
 
 
-async def test_requests_are_counted_together(server: Server) -> None:
-    answers = await asyncio.gather(*(ask(server, "sk-1") for _ in range(3 * REQUESTS)))
+async def test_requests_are_counted_together(http: httpx.AsyncClient) -> None:
+    answers = await asyncio.gather(*(ask(http, "sk-1") for _ in range(3 * REQUESTS)))
     assert Counter(a.status_code for a in answers) == {200: REQUESTS, 429: 2 * REQUESTS}
     for answer in answers:
         assert answer.headers["x-ratelimit-limit-requests"] == str(REQUESTS)
-    assert await refused(server) == {("ann", "requests"): 2 * REQUESTS}
+    assert await refused(http) == {("ann", "requests"): 2 * REQUESTS}
 
 
-async def test_tokens_are_what_was_used_once_all_have_ended(server: Server) -> None:
+async def test_tokens_are_what_was_used_once_all_have_ended(
+    server: Server, http: httpx.AsyncClient
+) -> None:
     begun = time.time()
     used = 0
     async with openai.AsyncOpenAI(
@@ -93,19 +101,18 @@ async def test_tokens_are_what_was_used_once_all_have_ended(server: Server) -> N
             return sum([c.usage.total_tokens async for c in stream if c.usage is not None])
 
         used = sum(await asyncio.gather(*(one(number) for number in range(12))))
-    look = await ask(server, "sk-2", temperature="high")
+    look = await ask(http, "sk-2", temperature="high")
     told = TOKENS - int(look.headers["x-ratelimit-remaining-tokens"])
     faded = 0 if begun // 60 == time.time() // 60 else used * (time.time() % 60 / 60)
     assert used - faded - 1 <= told <= used
 
 
-async def refused(server: Server) -> dict[tuple[str, str], float]:
+async def refused(http: httpx.AsyncClient) -> dict[tuple[str, str], float]:
     """By key and kind, as any replica of the Ingress tells it."""
     told = []
     headers = {"authorization": "Bearer sk-2"}
     for _ in range(6):
-        async with httpx.AsyncClient(headers=headers, timeout=60) as http:
-            text = (await http.get(f"{server.url}/metrics")).text
+        text = (await http.get("/metrics", headers=headers)).text
         samples = [s for f in text_string_to_metric_families(text) for s in f.samples]
         limits = [s for s in samples if s.name == "stepserve_requests_limited_total"]
         told.append({(s.labels["key"], s.labels["kind"]): s.value for s in limits})
