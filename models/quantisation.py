@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import abc
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field, ValidationError
 
 Config = abc.Mapping[str, Any]
 
@@ -33,7 +35,60 @@ def require_readable(config: Config) -> None:
 
 def _objection(told: Config) -> str:
     check = CHECKS.get(method(told))
-    return "which is not supported" if check is None else check(told)
+    if check is None:
+        return "which is not supported"
+    try:
+        _Told.model_validate(told)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, ("quantization_config", *first["loc"])))
+        return f"but in config.json {key} is {first['input']!r} ({first['msg']})"
+    return check(told)
+
+
+Block = Annotated[list[Annotated[int, Field(gt=0)]], Field(min_length=2, max_length=2)]
+
+
+class _Weights(BaseModel, strict=True):
+    type: str | None = None
+    num_bits: int | None = None
+    symmetric: bool | None = None
+    block_structure: Block | None = None
+
+
+class _Group(BaseModel, strict=True):
+    format: str | None = None
+    weights: _Weights | None = None
+
+
+class _Kind(BaseModel, strict=True):
+    type: str | None = Field(None, alias="_type")
+
+
+class _Sparsity(BaseModel, strict=True):
+    format: str | None = None
+
+
+class _Told(BaseModel, strict=True):
+    """What is read of a configuration."""
+
+    load_in_4bit: bool | None = None
+    load_in_8bit: bool | None = None
+    bits: int | None = None
+    w_bit: int | None = None
+    group_size: int | None = None
+    weight_block_size: Block | None = None
+    checkpoint_format: str | None = None
+    format: str | None = None
+    packing_format: str | None = None
+    pack_dtype: str | None = None
+    data_type: str | None = None
+    version: str | None = None
+    bnb_4bit_quant_type: str | None = None
+    bnb_4bit_quant_storage: str | None = None
+    config_groups: dict[str, _Group] | None = None
+    sparsity_config: _Sparsity | None = None
+    quant_type: dict[str, _Kind] | None = None
 
 
 def _gptq(told: Config) -> str:

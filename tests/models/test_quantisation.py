@@ -67,6 +67,26 @@ def test_these_are_refused_and_told_what_to_do(told: dict[str, Any], reason: str
         require_readable({"quantization_config": told})
 
 
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        ({"quant_method": "gptq", "bits": "4"}, r"quantization_config\.bits is '4' \(.*integer"),
+        ({"quant_method": "gptq", "bits": 4, "group_size": "x"}, r"group_size is 'x' \(.*integer"),
+        ({"quant_method": "fp8", "weight_block_size": 128}, r"weight_block_size is 128 \(.*list"),
+        ({"quant_method": "fp8", "weight_block_size": [0, 128]}, r"weight_block_size\.0 is 0"),
+        (compressed("dense", config_groups=[]), r"config_groups is \[\] \(.*dictionary"),
+        (
+            compressed("dense", weights={"num_bits": 4, "symmetric": "no"}),
+            r"config_groups\.group_0\.weights\.symmetric is 'no' \(.*boolean",
+        ),
+        ({"quant_method": "torchao", "quant_type": {"default": 8}}, r"quant_type\.default is 8"),
+    ],
+)
+def test_keys_of_a_wrong_type_are_named(told: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        require_readable({"quantization_config": told})
+
+
 def test_the_text_half_of_a_model_may_tell() -> None:
     told = {"quant_method": "fp8"}
     assert quantisation({"text_config": {"quantization_config": told}}) == told

@@ -37,12 +37,14 @@ def compressed_tensors(told: abc.Mapping[str, Any]) -> Format:
     groups = [group.get("weights") or {} for group in (told.get("config_groups") or {}).values()]
     blocks = [tuple(one["block_structure"]) for one in groups if one.get("block_structure")]
     whole = partial(_whole, blocks[0] if blocks else None)
+    # Where no group is symmetric, none may lack what its codes are counted from.
+    always = (ZERO,) if groups and all(one.get("symmetric") is False for one in groups) else ()
     told_bits = {one["num_bits"] for one in groups if one.get("num_bits")}
     packed = partial(_packed, told_bits or {2, 4, 8})
     layouts = (
-        Layout(PACKED, WORDS, (SCALE, SHAPE), packed, (ZERO, PLACES)),
+        Layout(PACKED, WORDS, (SCALE, SHAPE, *always), packed, (ZERO, PLACES)),
         Layout(PACKED, BYTES, (SCALE,), _packed_floats, (WHOLE,)),
-        Layout(".weight", FLOATS | BYTES, (SCALE,), whole, (ZERO,)),
+        Layout(".weight", FLOATS | BYTES, (SCALE, *always), whole, (ZERO,)),
     )
     kinds = {one.get("type", "int"): one.get("num_bits") for one in groups}
     told_kinds = ", ".join(f"{kind}{bits}" for kind, bits in sorted(kinds.items()))

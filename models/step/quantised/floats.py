@@ -15,19 +15,20 @@ from models.step.quantised.layout import (
     Format,
     Layout,
     Parts,
+    in_blocks,
     numbers,
     spread,
     unpacked,
 )
 
-BLOCK = (128, 128)
+BLOCK = (128, 128)  # where the configuration tells of none, and there are so many scales
 POSITIVE = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 FP4 = torch.tensor(POSITIVE + tuple(-number for number in POSITIVE))  # E2M1, by its code
 
 
 def fp8(told: abc.Mapping[str, Any]) -> Format:
     """DeepSeek's, of many models since: scales of blocks, or one of a whole matrix."""
-    block = tuple(told.get("weight_block_size") or BLOCK)
+    block = told.get("weight_block_size") or None
     layouts = (
         scaled("_scale_inv", block, codes=""),
         scaled(".scale", block),
@@ -40,7 +41,7 @@ def fbgemm_fp8(told: abc.Mapping[str, Any]) -> Format:
     return Format("fp8", (scaled(".weight_scale"),), (".input_scale_ub",))
 
 
-def scaled(scale: str, block: tuple[int, ...] | None = None, codes: str = ".weight") -> Layout:
+def scaled(scale: str, block: abc.Sequence[int] | None = None, codes: str = ".weight") -> Layout:
     """Numbers with a tensor of scales whose name ends with ``scale``."""
     read = partial(_scaled, codes, scale, block)
     return Layout(codes, FLOATS | BYTES, (scale,), read, weight=codes)
@@ -58,10 +59,12 @@ def fp4_numbers(codes: Tensor, scales: Tensor) -> Tensor:
     return groups.mul_(numbers(scales)[..., None]).flatten(-2)
 
 
-def _scaled(codes: str, scale: str, block: tuple[int, ...] | None, parts: Parts) -> Tensor:
+def _scaled(codes: str, scale: str, block: abc.Sequence[int] | None, parts: Parts) -> Tensor:
     values, scales = parts[codes], numbers(parts[scale])
     if values.dtype == torch.int8:  # DeepSeek V4 holds experts so
         return fp4_numbers(values.view(torch.uint8), scales)
+    if block is None and scales.ndim > 1 and in_blocks(scales, values.shape, BLOCK):
+        block = BLOCK
     return values.float().mul_(spread(scales, values.shape, block))
 
 

@@ -65,8 +65,8 @@ class Format:
 def spread(grid: Tensor, shape: torch.Size, block: abc.Sequence[int] | None = None) -> Tensor:
     """``grid``, a number for each block of a weight of ``shape``, as what can multiply the weight.
 
-    Blocks are ``block`` where the grid has so many, the last of them smaller, else of equal size.
-    Raises ValueError if it does not fit.
+    Blocks are ``block``, the last of them smaller, or without it of equal size. Along an axis there
+    may also be a number for each row or column, or one for all. Raises ValueError if it is neither.
     """
     if grid.numel() == 1:
         return grid.reshape([1] * len(shape))
@@ -75,12 +75,17 @@ def spread(grid: Tensor, shape: torch.Size, block: abc.Sequence[int] | None = No
         count, size = grid.shape[axis], shape[axis]
         if count in (1, size):
             continue
-        fits = block is not None and -(-size // block[axis]) == count
-        length = block[axis] if block is not None and fits else size // count
+        length = size // count if block is None else block[axis]
         if -(-size // max(1, length)) != count:
-            raise ValueError(f"scales {list(grid.shape)} do not fit weights {list(shape)}")
+            of = "" if block is None else f" in blocks of {list(block)}"
+            raise ValueError(f"scales {list(grid.shape)} do not fit weights {list(shape)}{of}")
         grid = grid.repeat_interleave(length, axis).narrow(axis, 0, size)
     return grid
+
+
+def in_blocks(grid: Tensor, shape: torch.Size, block: abc.Sequence[int]) -> bool:
+    """Whether ``grid`` has as many numbers as a weight of ``shape`` has blocks."""
+    return all(-(-shape[axis] // block[axis]) == grid.shape[axis] for axis in (-2, -1))
 
 
 def numbers(scales: Tensor) -> Tensor:

@@ -187,6 +187,7 @@ def test_one_in_several_files(tmp_path: Path) -> None:
     [
         ("fp8 blocks", "q_proj.weight_scale_inv"),
         ("w4a16 asymmetric", "q_proj.weight_scale"),
+        ("w4a16 asymmetric", "q_proj.weight_zero_point"),
         ("int-quantized", "q_proj.weight_scale"),
         ("gptq", "q_proj.qzeros"),
         ("awq", "q_proj.scales"),
@@ -204,6 +205,10 @@ def test_scales_that_are_missing_are_named(name: str, lost: str, tmp_path: Path)
         loaded(quantised)
 
 
+def tripled(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.repeat(3, 1)
+
+
 def halved(tensor: torch.Tensor) -> torch.Tensor:
     return tensor[..., : tensor.shape[-1] // 2].contiguous()
 
@@ -212,6 +217,7 @@ def halved(tensor: torch.Tensor) -> torch.Tensor:
     ("name", "wrong", "change"),
     [
         ("w4a16", "weight_packed", halved),
+        ("fp8 blocks", "weight_scale_inv", tripled),
         ("gptq asymmetric", "scales", halved),
         ("awq", "qzeros", torch.Tensor.long),
         ("nf4 nested", "weight.nested_absmax", None),
