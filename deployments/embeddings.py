@@ -38,7 +38,7 @@ class Embeddings:
         data = await read_logged_json(Request(scope, receive), self._settings)
         call = parse(data, f"{access.request_id}-{uuid4().hex[:12]}")
         embedder = embedder_named(self._engines, call.model)
-        access.model = call.model
+        access.model, access.named = call.model, call.name
         body = await while_connected(receive, self._answer(call, embedder, access))
         await Response(body, media_type="application/json")(scope, receive, send)
 

@@ -81,7 +81,7 @@ class Telling:
         """Raises ``ApiError`` before the answer has begun, never after."""
         access = access_of(scope)
         engine = engine_named(engines, self.call.model)
-        access.model = self.call.model
+        access.model, access.named = self.call.model, self.call.name
         response = await while_connected(receive, self._answer(engine, access, send))
         if response is not None:
             await response(scope, receive, send)

@@ -32,7 +32,7 @@ SAMPLING = (
 )
 
 
-def _known_as(*names: str) -> Any:
+def known_as(*names: str) -> Any:
     """A field that other servers call otherwise; null is its default."""
     return Field(None, validation_alias=AliasChoices(*names))
 
@@ -64,7 +64,7 @@ class GenerationBody(BaseModel):
     seed: Integer | None = None
     top_k: Integer | None = None
     min_p: float | None = None
-    repetition_penalty: float | None = _known_as("repetition_penalty", "repeat_penalty")
+    repetition_penalty: float | None = known_as("repetition_penalty", "repeat_penalty")
     min_tokens: Integer | None = None
     stop_token_ids: list[Integer] | None = None
     ignore_eos: bool | None = None
@@ -73,17 +73,15 @@ class GenerationBody(BaseModel):
     bad_words: list[str] | None = None
     return_token_ids: bool | None = None
     return_tokens_as_token_ids: bool | None = None
-    include_stop_str_in_output: bool | None = _known_as(
-        "include_stop_str_in_output", "no_stop_trim"
-    )
+    include_stop_str_in_output: bool | None = known_as("include_stop_str_in_output", "no_stop_trim")
     skip_special_tokens: bool | None = None
     truncate_prompt_tokens: Integer | None = None
     truncation_side: Literal["left", "right"] | None = None
     timeout: float | None = None
     priority: Integer | None = None
-    prompt_cache_key: str | None = _known_as("prompt_cache_key", "session_id")
+    prompt_cache_key: str | None = known_as("prompt_cache_key", "session_id")
     cache_salt: Annotated[str, Field(min_length=1)] | None = None
-    request_id: str | None = _known_as("request_id", "rid")
+    request_id: str | None = known_as("request_id", "rid")
 
 
 @dataclass(frozen=True, slots=True)

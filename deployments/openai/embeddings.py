@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from deployments.openai.call import Integer, user_of, validated
+from deployments.openai.call import Integer, known_as, user_of, validated
 from deployments.openai.errors import invalid, missing
 from deployments.openai.inputs import Input, is_token, parse_inputs
 from deployments.openai.parameters import check_extras
@@ -32,15 +32,17 @@ class EmbeddingsBody(BaseModel):
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Integer | None = None
     truncate_prompt_tokens: Integer | None = None
+    request_id: str | None = known_as("request_id", "rid")
 
 
 @dataclass(frozen=True, slots=True)
 class EmbedCall:
-    """One HTTP request."""
+    """One HTTP request. ``name`` is its caller's for it."""
 
     model: str
     request: EmbedRequest
     base64: bool
+    name: str | None
 
     def asked_with(self, key: str) -> EmbedRequest:
         """Its request, of the API key with this opaque name."""
@@ -60,7 +62,7 @@ def parse(data: Mapping[str, Any], id: str) -> EmbedCall:
         truncate=body.truncate_prompt_tokens,
         user=user_of(body.model_extra or {}),
     )
-    return EmbedCall(body.model, request, body.encoding_format == "base64")
+    return EmbedCall(body.model, request, body.encoding_format == "base64", body.request_id)
 
 
 def parse_input(value: Any) -> tuple[tuple[Input, ...], bool]:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from deployments.openai.call import Call, Count, user_of, validated
+from deployments.openai.call import Call, Count, known_as, user_of, validated
 from deployments.openai.chat import Effort, Top, Verbosity, manner
 from deployments.openai.errors import invalid
 from deployments.openai.form import Shown
@@ -26,8 +26,10 @@ HARMLESS = frozenset(
         "client_metadata",
         "prompt_cache_options",
         "prompt_cache_retention",
+        "rid",
         "safety_identifier",
         "service_tier",
+        "session_id",
         "user",
     }
 )
@@ -97,7 +99,7 @@ class ResponseBody(BaseModel):
     parallel_tool_calls: bool | None = None
     reasoning: ReasoningOptions | None = None
     previous_response_id: str | None = None
-    prompt_cache_key: str | None = None
+    prompt_cache_key: str | None = known_as("prompt_cache_key", "session_id")
     store: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -108,6 +110,7 @@ class ResponseBody(BaseModel):
     top_logprobs: Top | None = None
     top_p: float | None = None
     truncation: Literal["auto", "disabled"] | None = None
+    request_id: str | None = known_as("request_id", "rid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +177,7 @@ def _call(body: ResponseBody, seen: Sequence[Item], id: str) -> Call:
         user=user_of(body.model_extra or {}),
         cache_key=body.prompt_cache_key,
     )
-    return Call(body.model, (request,), bool(body.stream), Shown())
+    return Call(body.model, (request,), bool(body.stream), Shown(), name=body.request_id)
 
 
 def _manner(body: ResponseBody) -> dict[str, Any]:

@@ -128,6 +128,24 @@ async def test_a_stream_ends_with_an_event_that_tells(keys: str) -> None:
     assert not engine.live
 
 
+@pytest.mark.parametrize("key", ["request_id", "rid"])
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [("/v1/completions", {"prompt": "a"}), ("/v1/responses", {"input": "a"})],
+)
+async def test_bodies_name_their_request(
+    path: str, asked: dict[str, Any], key: str, keys: str
+) -> None:
+    engine, door = MockEngine("mock", inter_token_s=60), Door()
+    app = app_of(keys, engine, door)
+    answer = asyncio.create_task(post(app, path, {"model": "mock", key: "mine", **asked}))
+    await eventually(lambda: engine.live)
+    assert (await abort(app, "mine")).json() == {"aborted": 1}
+    assert (await answer).status_code == 409
+    wrong = await post(app, path, {"model": "mock", key: 1, **asked})
+    assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, key)
+
+
 async def test_anthropics_clients_are_told_in_their_form(keys: str) -> None:
     engine = MockEngine("mock", inter_token_s=60)
     app = app_of(keys, engine, Door())

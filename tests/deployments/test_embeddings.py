@@ -17,6 +17,7 @@ from starlette.applications import Starlette
 from transformers import AutoConfig, AutoModel
 
 from configs.settings import AppSettings, ModelSettings
+from deployments.door import Door
 from deployments.ingress import create_app
 from models.batched import Batched
 from models.build import build_batched
@@ -99,6 +100,19 @@ def make(*models: Batched, **settings: Any) -> Starlette:
     listed = [{"name": "mock", "factory": "models.mock:MockEngine"}]
     given = AppSettings.model_validate({"models": listed, **settings})
     return create_app({"mock": MockEngine("mock"), **engines}, given, Probes())
+
+
+@pytest.mark.parametrize("key", ["request_id", "rid"])
+async def test_operators_may_end_it_by_the_name_in_its_body(tally: Batched, key: str) -> None:
+    door = Door()
+    inner(tally).go.clear()
+    given = AppSettings.model_validate({"models": [{"name": "a", "factory": "a:b"}]})
+    app = create_app({"tally": tally}, given, Probes(), door=door)
+    refused = await embed(app, "a", "tally", **{key: 1})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, key)
+    asked = asyncio.create_task(embed(app, "a", "tally", **{key: "mine"}))
+    await eventually(lambda: door.abort(frozenset({"mine"})) == 1)
+    assert (await asked).status_code == 409
 
 
 async def embed(app: Starlette, input: Any, model: str = "bert", **body: Any) -> httpx.Response:

@@ -100,9 +100,10 @@ async def test_an_answer_without_text_has_its_message() -> None:
     assert len(response["output"]) == 1
 
 
-async def test_what_reaches_the_engine() -> None:
+@pytest.mark.parametrize("key", ["prompt_cache_key", "session_id"])
+async def test_what_reaches_the_engine(key: str) -> None:
     engine = MockEngine("mock")
-    options = {"temperature": 0.5, "top_p": 0.9, "max_output_tokens": 9, "prompt_cache_key": "k"}
+    options = {"temperature": 0.5, "top_p": 0.9, "max_output_tokens": 9, key: "k"}
     await ask(make_app(engine), instructions="Be brief.", store=False, **options)
     [request] = engine.requests
     system = {"role": "system", "content": "Be brief."}

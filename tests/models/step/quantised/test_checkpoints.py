@@ -205,8 +205,8 @@ def test_scales_that_are_missing_are_named(name: str, lost: str, tmp_path: Path)
         loaded(quantised)
 
 
-def tripled(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.repeat(3, 1)
+def doubled(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.repeat(2, 1)
 
 
 def halved(tensor: torch.Tensor) -> torch.Tensor:
@@ -217,7 +217,7 @@ def halved(tensor: torch.Tensor) -> torch.Tensor:
     ("name", "wrong", "change"),
     [
         ("w4a16", "weight_packed", halved),
-        ("fp8 blocks", "weight_scale_inv", tripled),
+        ("fp8 blocks", "weight_scale_inv", doubled),
         ("gptq asymmetric", "scales", halved),
         ("awq", "qzeros", torch.Tensor.long),
         ("nf4 nested", "weight.nested_absmax", None),
