@@ -28,7 +28,10 @@ def bitsandbytes(told: abc.Mapping[str, Any]) -> Format:
 
 
 def _rows(parts: Parts) -> Tensor:
-    return parts[".weight"].float().mul_((parts[".SCB"] / 127)[:, None])
+    codes, scales = parts[".weight"], parts[".SCB"]
+    if scales.shape != codes.shape[:1]:
+        raise ValueError(f"scales {list(scales.shape)} do not fit weights {list(codes.shape)}")
+    return codes.float().mul_((scales / 127)[:, None])
 
 
 def _blocks(parts: Parts) -> Tensor:
@@ -49,4 +52,8 @@ def _blocks(parts: Parts) -> Tensor:
 
 
 def _times(values: Tensor, scales: Tensor, block: int) -> Tensor:
+    if len(scales) != -(-len(values) // block):
+        raise ValueError(
+            f"{len(scales)} scales do not fit {len(values)} codes in blocks of {block}"
+        )
     return values.mul_(scales.repeat_interleave(block)[: len(values)])

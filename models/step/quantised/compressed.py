@@ -35,8 +35,8 @@ UNREAD = tuple(
 
 def compressed_tensors(told: abc.Mapping[str, Any]) -> Format:
     groups = [group.get("weights") or {} for group in (told.get("config_groups") or {}).values()]
-    blocks = [tuple(one["block_structure"]) for one in groups if one.get("block_structure")]
-    whole = partial(_whole, blocks[0] if blocks else None)
+    blocks = {tuple(one.get("block_structure") or ()) for one in groups}
+    whole = partial(_whole, blocks.pop() or None if len(blocks) == 1 else None)
     # Where no group is symmetric, none may lack what its codes are counted from.
     always = (ZERO,) if groups and all(one.get("symmetric") is False for one in groups) else ()
     told_bits = {one["num_bits"] for one in groups if one.get("num_bits")}
@@ -59,8 +59,13 @@ def _whole(block: tuple[int, ...] | None, parts: Parts) -> Tensor:
 
 
 def _packed_floats(parts: Parts) -> Tensor:
+    """NVFP4's scales, which are floats themselves, have one in common."""
     scales = numbers(parts[SCALE])
-    return fp4_numbers(parts[PACKED], scales / parts[WHOLE] if WHOLE in parts else scales)
+    if parts[SCALE].dtype != torch.float8_e4m3fn:
+        return fp4_numbers(parts[PACKED], scales)
+    if WHOLE not in parts:
+        raise ValueError(f"scales are multiples of {WHOLE}, which is not there")
+    return fp4_numbers(parts[PACKED], scales / parts[WHOLE], (16,))
 
 
 def _packed(told: abc.Set[int], parts: Parts) -> Stored:

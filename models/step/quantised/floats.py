@@ -15,15 +15,14 @@ from models.step.quantised.layout import (
     Format,
     Layout,
     Parts,
-    in_blocks,
     numbers,
     spread,
     unpacked,
 )
 
-BLOCK = (128, 128)  # where the configuration tells of none, and there are so many scales
 POSITIVE = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 FP4 = torch.tensor(POSITIVE + tuple(-number for number in POSITIVE))  # E2M1, by its code
+FP4_GROUPS = (16, 32)  # NVFP4's, and MXFP4's
 
 
 def fp8(told: abc.Mapping[str, Any]) -> Format:
@@ -52,9 +51,15 @@ def mxfp4(told: abc.Mapping[str, Any]) -> Format:
     return Format("mxfp4", (Layout("_blocks", BYTES, ("_scales",), _experts, weight=""),))
 
 
-def fp4_numbers(codes: Tensor, scales: Tensor) -> Tensor:
-    """Of bytes that hold two numbers each, the lower half first; scales [..., groups]."""
+def fp4_numbers(codes: Tensor, scales: Tensor, sizes: abc.Collection[int] = FP4_GROUPS) -> Tensor:
+    """Of bytes that hold two numbers each, the lower half first; scales [..., groups].
+
+    Raises ValueError if the scales are not of groups of one of these ``sizes``.
+    """
     values = FP4[unpacked(codes, 4).int()]
+    *rows, inputs = values.shape
+    if list(scales.shape[:-1]) != rows or inputs not in (size * scales.shape[-1] for size in sizes):
+        raise ValueError(f"scales {list(scales.shape)} do not fit codes {list(values.shape)}")
     groups = values.view(*scales.shape, -1)
     return groups.mul_(numbers(scales)[..., None]).flatten(-2)
 
@@ -63,8 +68,6 @@ def _scaled(codes: str, scale: str, block: abc.Sequence[int] | None, parts: Part
     values, scales = parts[codes], numbers(parts[scale])
     if values.dtype == torch.int8:  # DeepSeek V4 holds experts so
         return fp4_numbers(values.view(torch.uint8), scales)
-    if block is None and scales.ndim > 1 and in_blocks(scales, values.shape, BLOCK):
-        block = BLOCK
     return values.float().mul_(spread(scales, values.shape, block))
 
 

@@ -18,6 +18,7 @@ FLOATS, BYTES, WORDS = (
     frozenset({"I8", "U8"}),
     frozenset({"I32"}),
 )
+BLOCK = (128, 128)  # of scales, where a configuration tells of none
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,29 +64,38 @@ class Format:
 
 
 def spread(grid: Tensor, shape: torch.Size, block: abc.Sequence[int] | None = None) -> Tensor:
-    """``grid``, a number for each block of a weight of ``shape``, as what can multiply the weight.
+    """``grid``, scales or zeros of a weight of ``shape``, as what can multiply the weight.
 
-    Blocks are ``block``, the last of them smaller, or without it of equal size. Along an axis there
-    may also be a number for each row or column, or one for all. Raises ValueError if it is neither.
+    It has a number for each ``block``, the last of them smaller. Without ``block`` these are of
+    ``BLOCK`` where there are so many, or it has one for all, for each row or column, or for groups
+    of equal size of each row. Raises ValueError if it is none of these.
     """
-    if grid.numel() == 1:
-        return grid.reshape([1] * len(shape))
+    told = "" if block is None else f" in blocks of {list(block)}"
+    objection = f"scales {list(grid.shape)} do not fit weights {list(shape)}{told}"
     grid = grid.reshape(*grid.shape, *[1] * (len(shape) - grid.ndim))
+    if grid.ndim != len(shape) or grid.ndim < 2:
+        raise ValueError(objection)
+    if block is None and _in_blocks(grid, shape, BLOCK):
+        block = BLOCK
+    if not (_in_rows(grid, shape) if block is None else _in_blocks(grid, shape, block)):
+        raise ValueError(objection)
     for axis in (-2, -1):
         count, size = grid.shape[axis], shape[axis]
-        if count in (1, size):
-            continue
-        length = size // count if block is None else block[axis]
-        if -(-size // max(1, length)) != count:
-            of = "" if block is None else f" in blocks of {list(block)}"
-            raise ValueError(f"scales {list(grid.shape)} do not fit weights {list(shape)}{of}")
-        grid = grid.repeat_interleave(length, axis).narrow(axis, 0, size)
+        if count not in (1, size):
+            length = size // count if block is None else block[axis]
+            grid = grid.repeat_interleave(length, axis).narrow(axis, 0, size)
     return grid
 
 
-def in_blocks(grid: Tensor, shape: torch.Size, block: abc.Sequence[int]) -> bool:
-    """Whether ``grid`` has as many numbers as a weight of ``shape`` has blocks."""
+def _in_blocks(grid: Tensor, shape: torch.Size, block: abc.Sequence[int]) -> bool:
     return all(-(-shape[axis] // block[axis]) == grid.shape[axis] for axis in (-2, -1))
+
+
+def _in_rows(grid: Tensor, shape: torch.Size) -> bool:
+    rows, columns = grid.shape[-2:]
+    if rows == shape[-2]:
+        return shape[-1] % columns == 0
+    return rows == 1 and columns in (1, shape[-1])
 
 
 def numbers(scales: Tensor) -> Tensor:

@@ -15,7 +15,9 @@ BEFORE = "._weight_act_pre_scale"  # of the layer's inputs
 
 def torchao(told: abc.Mapping[str, Any]) -> Format:
     kinds = {str(each["_type"]).removesuffix("Config") for each in told["quant_type"].values()}
-    layout = Layout(CODES, FLOATS | BYTES, (SCALE,), _read, (ZERO, BEFORE))
+    # Whole numbers of any width always have zero points, be they 0.
+    always = (ZERO,) if all("Intx" in kind for kind in kinds) else ()
+    layout = Layout(CODES, FLOATS | BYTES, (SCALE, *always), _read, (ZERO, BEFORE))
     return Format(f"torchao {', '.join(sorted(kinds))}", (layout,))
 
 

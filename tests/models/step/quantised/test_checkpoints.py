@@ -194,6 +194,7 @@ def test_one_in_several_files(tmp_path: Path) -> None:
         ("nf4", "q_proj.weight.absmax"),
         ("llm.int8", "q_proj.SCB"),
         ("torchao", "q_proj._weight_scale"),
+        ("torchao zeros", "q_proj._weight_zero_point"),
     ],
 )
 def test_scales_that_are_missing_are_named(name: str, lost: str, tmp_path: Path) -> None:
@@ -206,7 +207,11 @@ def test_scales_that_are_missing_are_named(name: str, lost: str, tmp_path: Path)
 
 
 def doubled(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.repeat(2, 1)
+    return torch.cat([tensor, tensor])
+
+
+def first(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.flatten()[:1].view([1] * tensor.ndim)
 
 
 def halved(tensor: torch.Tensor) -> torch.Tensor:
@@ -218,9 +223,17 @@ def halved(tensor: torch.Tensor) -> torch.Tensor:
     [
         ("w4a16", "weight_packed", halved),
         ("fp8 blocks", "weight_scale_inv", doubled),
+        ("fp8 blocks", "weight_scale_inv", first),
+        ("float-quantized", "weight_scale", lambda scales: scales[::2].contiguous()),
+        ("nvfp4", "weight_scale", halved),
+        ("nvfp4", "weight_global_scale", None),
         ("gptq asymmetric", "scales", halved),
+        ("gptq 8", "scales", doubled),
+        ("gptq by activations", "g_idx", first),
         ("awq", "qzeros", torch.Tensor.long),
+        ("nf4", "weight.absmax", doubled),
         ("nf4 nested", "weight.nested_absmax", None),
+        ("llm.int8", "SCB", first),
     ],
 )
 @pytest.mark.parametrize("keep", [True, False])
