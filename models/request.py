@@ -18,17 +18,16 @@ MOST = 2**63 - 1  # of whatever has no other bound: what fits a tensor
 
 
 class Limits(NamedTuple):
-    """A number is from ``low`` to ``high``, both included unless ``open_below``."""
+    """A number is from ``low`` to ``high``, both included."""
 
     low: float
     high: float
-    open_below: bool = False
 
 
 # Of parameters of sampling, as callers are told them too.
 LIMITS: Mapping[str, Limits] = {
     "temperature": Limits(0, 2),
-    "top_p": Limits(0, 1, open_below=True),
+    "top_p": Limits(0, 1),
     "min_p": Limits(0, 1),
     "presence_penalty": Limits(-2, 2),
     "frequency_penalty": Limits(-2, 2),
@@ -40,11 +39,11 @@ class SamplingParams:
     """How the next token of one sequence is chosen, and when it must end.
 
     ``max_tokens=None`` means to the end of the context, 0 that the prompt is only looked at;
-    ``temperature=0`` is greedy; ``top_k=0``, ``top_p=1`` and ``min_p=0`` are off. ``seed=None``
-    draws one. ``logprobs`` and ``prompt_logprobs`` ask how likely each token was by the model
-    alone, before temperature and penalties, and for as many of the likeliest ones beside it.
-    No token but ``allowed_token_ids`` is ever sampled, nor any that would complete one of
-    ``bad_words``, as the tokenizer spells it with or without a space before it.
+    ``temperature=0`` is greedy, and so is ``top_p=0``; ``top_k=0``, ``top_p=1`` and ``min_p=0`` are
+    off. ``seed=None`` draws one. ``logprobs`` and ``prompt_logprobs`` ask how likely each token was
+    by the model alone, before temperature and penalties, and for as many of the likeliest ones
+    beside it. No token but ``allowed_token_ids`` is ever sampled, nor any that would complete one
+    of ``bad_words``, as the tokenizer spells it with or without a space before it.
     """
 
     max_tokens: int | None = None
@@ -74,8 +73,8 @@ class SamplingParams:
                 f"min_tokens ({self.min_tokens}) is greater than max_tokens ({self.max_tokens}).",
                 "min_tokens",
             )
-        for name, (low, high, open_below) in LIMITS.items():
-            _within(name, getattr(self, name), low, high, open_below=open_below)
+        for name, limits in LIMITS.items():
+            _within(name, getattr(self, name), *limits)
         _within("top_k", self.top_k, 0, MOST)
         _within("repetition_penalty", self.repetition_penalty, 0.01, 100.0)
         for token, bias in self.logit_bias.items():

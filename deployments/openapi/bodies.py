@@ -24,8 +24,7 @@ Neutral = Mapping[str, Collection[Any]]
 
 
 def _bounds(limits: Limits) -> Schema:
-    least = "exclusiveMinimum" if limits.open_below else "minimum"
-    return {least: limits.low, "maximum": limits.high}
+    return {"minimum": limits.low, "maximum": limits.high}
 
 
 # Limits of the request's types, which the request models leave to them.

@@ -190,7 +190,7 @@ async def test_the_unknown_is_refused(app: Starlette) -> None:
         ("temperature", True),
         ("temperature", -0.1),
         ("temperature", 2.1),
-        ("top_p", 0),
+        ("top_p", -0.1),
         ("top_p", 1.5),
         ("top_k", -2),
         ("top_k", 1.0),

@@ -32,6 +32,12 @@ def test_no_temperature_is_greedy() -> None:
     assert sample(values, *[chunk(wish)] * 4) == values.argmax(-1).tolist()
 
 
+def test_a_top_p_of_nothing_is_greedy() -> None:
+    values = logits(4)
+    wish = SamplingParams(temperature=1.5, top_p=0)
+    assert sample(values, *[chunk(wish, seed=s) for s in range(4)]) == values.argmax(-1).tolist()
+
+
 def test_a_temperature_too_low_to_divide_by_is_greedy() -> None:
     values = logits(1)
     assert sample(values, chunk(SamplingParams(temperature=1e-30))) == [int(values.argmax())]
