@@ -28,7 +28,12 @@ FIELDS: Mapping[str, frozenset[str]] = {
 REQUIRED = {"tool": "tool_call_id", "function": "name"}
 # Taken elsewhere, or sent back by clients with an answer and without meaning to a template.
 PASSED_OVER = frozenset({"role", "content", "annotations", "refusal"})
-CALLS = ("tool_calls", "function_call")
+# What LiteLLM, OpenRouter and their clients put beside a message, in words of their own.
+NOTES = frozenset(
+    {"cache_control", "provider_specific_fields", "reasoning_details", "thinking_blocks"}
+)
+# What an assistant may have said instead of content.
+INSTEAD = ("tool_calls", "function_call", "reasoning", "reasoning_content")
 
 
 def parse_messages(values: Sequence[Any]) -> tuple[Mapping[str, Any], ...]:
@@ -52,7 +57,7 @@ def _role(value: Any, at: Location) -> str:
 
 def _fields(role: str, value: Mapping[str, Any], at: Location) -> dict[str, Any]:
     given = ((key, field) for key, field in value.items() if field is not None)
-    extra = {key: field for key, field in given if key not in PASSED_OVER}
+    extra = {key: field for key, field in given if key not in PASSED_OVER | NOTES}
     for key, field in extra.items():
         if key not in FIELDS[role]:
             raise unknown(spell((*at, key)))
@@ -103,7 +108,7 @@ def _content(role: str, message: Mapping[str, Any], at: Location) -> str:
 
 def _may_be_null(role: str, message: Mapping[str, Any]) -> bool:
     return role == "function" or (
-        role == "assistant" and any(message.get(calls) for calls in CALLS)
+        role == "assistant" and any(message.get(other) for other in INSTEAD)
     )
 
 

@@ -59,6 +59,21 @@ def test_an_answer_may_be_sent_back_as_it_came() -> None:
     assert parse_messages([answer]) == ({"role": "assistant", "content": "Hi"},)
 
 
+def test_an_answer_that_was_cut_while_it_reasoned_may_be_sent_back() -> None:
+    thoughts = {"reasoning_content": "Hm.", "reasoning": "Hm."}
+    answer: dict[str, Any] = {"role": "assistant", "content": None, "refusal": None, **thoughts}
+    assert parse_messages([answer]) == ({"role": "assistant", "content": "", **thoughts},)
+
+
+@pytest.mark.parametrize("role", ["system", "user", "assistant"])
+def test_notes_of_other_servers_and_their_clients_are_passed_over(role: str) -> None:
+    notes: dict[str, Any] = {"provider_specific_fields": {"refusal": None}, "thinking_blocks": []}
+    notes |= {"reasoning_details": [{"type": "reasoning.text", "text": "Hm."}]}
+    notes |= {"cache_control": {"type": "ephemeral"}}
+    message = {"role": role, "content": "Hi"}
+    assert parse_messages([{**message, **notes}]) == (message,)
+
+
 def test_parts_are_joined() -> None:
     parts = [{"type": "text", "text": "a"}, {"type": "refusal", "refusal": "b"}]
     assert parse_messages([{"role": "assistant", "content": parts}])[0]["content"] == "a\nb"
