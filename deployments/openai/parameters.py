@@ -1,7 +1,7 @@
 """What becomes of parameters that the request models do not know.
 
 Harmless ones are accepted, those that would change the answer are refused unless they say what
-happens anyway, and the rest are unknown. Null always means the default.
+happens anyway, and the rest are unknown. Null always asks for nothing.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def check_extras(
     for name, value in extras.items():
         if name in neutral:
             _check_neutral(name, value, neutral[name])
-        elif name not in harmless:
+        elif name not in harmless and value is not None:
             raise unknown(name)
 
 

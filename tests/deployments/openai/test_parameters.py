@@ -179,6 +179,7 @@ async def test_the_unknown_is_refused(app: Starlette) -> None:
     error = await refused(app, "temprature", temprature=1)
     assert error["message"] == "Unrecognized request argument supplied: temprature"
     await refused(app, "prompt", prompt="x")
+    assert (await chat(app, temprature=None)).status_code == 200
     assert (await complete(app, messages=[])).json()["error"]["param"] == "messages"
     assert (await complete(app, max_completion_tokens=1)).status_code == 400
 
