@@ -32,6 +32,7 @@ from deployments.rates.refusals import Refusals
 from deployments.remote import Handle, RemoteEngine
 from deployments.remote_engines import remote_engines, with_adapters
 from deployments.response_store import RemoteStore, Responses
+from deployments.resting import Resting
 from deployments.tokenizer import Tokenizer
 from models.errors import EngineError
 from models.metrics import Sample
@@ -108,6 +109,7 @@ class Ingress:
             ingress,
             self._batches,
             parents=parents(settings),
+            resting=Resting(serve.get_replica_context().app_name, settings.models),
             vllm_names=settings.vllm_metrics,
         )
         return create_app(

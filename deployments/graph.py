@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any, Protocol
 
 from deployments.batches.desk import Counts, Desk
@@ -12,6 +12,8 @@ from deployments.probes import ModelState
 from models.errors import EngineError
 
 REPLICA_TIMEOUT_S = 2.0
+ABSENT = ModelState("no replica answers")
+RESTING = ModelState(description={"replicas": "none until somebody asks"})
 
 
 class Replicas(Protocol):
@@ -22,11 +24,17 @@ class Replicas(Protocol):
         ...
 
 
+async def nobody() -> Collection[str]:
+    """The models that rest, where none ever do."""
+    return ()
+
+
 class Graph:
     """``Probes`` over all replicas. A replica that does not answer in time holds nothing up.
 
     ``ingress`` are those that hold keys to limits, None where there are none; ``parents`` are the
-    models of adapters, by the adapters' names.
+    models of adapters, by the adapters' names. ``resting`` names the models that have no replica
+    because nobody asks them; it is called only where none answers.
     """
 
     def __init__(
@@ -36,20 +44,24 @@ class Graph:
         batches: Desk | None = None,
         *,
         parents: Mapping[str, str] | None = None,
+        resting: Callable[[], Awaitable[Collection[str]]] = nobody,
         vllm_names: bool = False,
     ) -> None:
         self._engines = engines
         self._ingress = ingress
         self._batches = batches
         self._parents = parents or {}
+        self._resting = resting
         self._vllm_names = vllm_names
         self._refusals = Scrapes()
         self._scrapes = {name: Scrapes() for name in engines}
 
     async def ready(self) -> Mapping[str, ModelState]:
-        """A model is ready if one of its replicas is, and its adapters are when it is."""
+        """A model is ready if one of its replicas is, or if it rests; its adapters when it is."""
         states = await asyncio.gather(*map(_state, self._engines.values()))
         models = dict(zip(self._engines, states, strict=True))
+        if absent := {name for name, state in models.items() if state is ABSENT}:
+            models |= dict.fromkeys(absent.intersection(await self._resting()), RESTING)
         adapters = {
             name: ModelState(models[parent].problem, {"adapter of": parent})
             for name, parent in self._parents.items()
@@ -87,7 +99,7 @@ async def _state(engine: Replicas) -> ModelState:
     answers = await engine.ask_replicas("describe", timeout_s=REPLICA_TIMEOUT_S)
     descriptions = [dict(answer) for answer in answers if answer is not None]
     if not descriptions:
-        return ModelState("no replica answers")
+        return ABSENT
     best = min(descriptions, key=lambda description: bool(description["problem"]))
     del best["speaks"]
     return ModelState(best.pop("problem"), best)

@@ -58,6 +58,22 @@ async def test_replicas_follow_the_work(config: Path) -> None:
         await until(server, 1)
 
 
+async def test_a_model_that_nobody_asks_rests_and_is_woken_by_a_request(config: Path) -> None:
+    settings = yaml.safe_load(config.read_text())
+    [model] = [d for d in settings["applications"][0]["deployments"] if d["name"] == "Model-mock"]
+    model["autoscaling_config"]["min_replicas"] = 0
+    config.write_text(yaml.safe_dump(settings))
+    body = {"model": "mock", "prompt": "ab", "max_tokens": 2, "ignore_eos": True}
+    with serving(config) as server:
+        await until(server, 0)
+        async with httpx.AsyncClient(timeout=PATIENCE_S) as http:
+            ready = await http.get(f"{server.url}/ready")
+            assert ready.status_code == 200, ready.text
+            assert "none until somebody asks" in ready.text
+            answer = await http.post(f"{server.url}/v1/completions", json=body)
+            assert answer.status_code == 200, answer.text
+
+
 async def ask(server: Server) -> None:
     """One request after the other."""
     body = {"model": "mock", "prompt": "ab", "max_tokens": 200, "ignore_eos": True}
