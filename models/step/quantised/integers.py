@@ -39,4 +39,4 @@ def in_groups(
 
 
 def _within(places: Tensor, groups: int) -> bool:
-    return 0 <= int(places.min()) and int(places.max()) < groups
+    return int(places.min()) >= 0 and int(places.max()) < groups
