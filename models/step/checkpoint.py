@@ -14,7 +14,7 @@ from transformers import (
 )
 
 from models.quantisation import Config, quantisation, require_readable
-from models.step.opened import require_whole
+from models.step.opened import require_numbers, require_whole
 from models.step.quantised.loading import Auto, load_quantised
 
 
@@ -26,8 +26,8 @@ def load_checkpoint(
     With ``keep`` linear layers that are stored in 4 bits become ``GroupedLinear``.
 
     Raises ValueError for code that comes with the weights, for an encoder-decoder, for what
-    ``auto`` does not know, for quantised weights that cannot be read, and if weights are missing,
-    which would be random, or their files are not whole.
+    ``auto`` does not know, for quantised weights that cannot be read or that nothing is told of,
+    and if weights are missing, which would be random, or their files are not whole.
     """
     told, _ = PreTrainedConfig.get_config_dict(folder, local_files_only=True)
     _require_known(folder, told)
@@ -36,6 +36,7 @@ def load_checkpoint(
     if config.is_encoder_decoder:
         raise ValueError(f"{config.model_type} is an encoder-decoder, which is not supported")
     if (quantised := quantisation(told)) is None:
+        require_numbers(folder)
         loaded: Any = auto.from_pretrained(
             folder, config=config, dtype=dtype, local_files_only=True, output_loading_info=True
         )

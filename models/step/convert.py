@@ -20,7 +20,10 @@ ENDS = frozenset({"<|im_end|>", "<|endoftext|>", "<|end_of_text|>", "<|eot_id|>"
 
 
 def convert(gguf: Path, folder: Path) -> None:
-    """Writes ``folder``, which must not exist. Weights are dequantised in float32, kept in bf16."""
+    """Writes ``folder``, which must not exist. Weights are dequantised in float32, kept in bf16.
+
+    Raises ValueError if there are fewer weights than the model has: the others would be random.
+    """
     folder.mkdir(parents=True)
     _save_model(gguf, folder)
     _save_tokenizer(gguf, folder)
@@ -28,12 +31,16 @@ def convert(gguf: Path, folder: Path) -> None:
 
 
 def _save_model(gguf: Path, folder: Path) -> None:
-    model: Any = AutoModelForCausalLM.from_pretrained(
+    loaded: Any = AutoModelForCausalLM.from_pretrained(
         gguf.parent,
         gguf_file=gguf.name,
         dtype=torch.float32,
         quantization_config=GgufConfig(dequantize=True),
+        output_loading_info=True,
     )
+    model, found = loaded
+    if missing := sorted(found["missing_keys"]):
+        raise ValueError(f"{gguf.name} lacks {len(missing)} weights, such as {missing[0]}")
     model.to(torch.bfloat16).save_pretrained(folder)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 WEIGHTS = "*.safetensors"
+CODES = ("F8", "F4", "I", "U")  # what types begin with that weights are computed in nowhere
 
 
 def opened(path: Path) -> Any:
@@ -22,3 +23,16 @@ def require_whole(folder: Path) -> None:
     """Raises ValueError about a file of weights that was cut off, or is something else."""
     for path in folder.glob(WEIGHTS):
         opened(path)
+
+
+def require_numbers(folder: Path) -> None:
+    """Raises ValueError about a weight whose codes would be taken for numbers without scales."""
+    for path in folder.glob(WEIGHTS):
+        file = opened(path)
+        for name in file.keys():  # noqa: SIM118
+            kind = file.get_slice(name).get_dtype()
+            if name.endswith(".weight") and kind.startswith(CODES):
+                raise ValueError(
+                    f"{name} is of {kind}, but config.json has no quantization_config that tells"
+                    " what it stands for"
+                )

@@ -17,11 +17,12 @@ TEMPLATE = "{% for m in messages %}<|im_start|>{{ m['content'] }}<|im_end|>{% en
 HIDDEN, HEADS, LAYERS, INNER = 32, 2, 1, 64
 
 
-def write_gguf(path: Path) -> None:
+def write_gguf(path: Path, *, without: str = "") -> None:
     writer = GGUFWriter(path, "llama")
     _describe(writer)
     for name, shape in _shapes().items():
-        writer.add_tensor(name, np.random.default_rng(0).normal(size=shape).astype(np.float32))
+        if name != without:
+            writer.add_tensor(name, np.random.default_rng(0).normal(size=shape).astype(np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -52,6 +52,19 @@ def test_a_file_that_was_cut_off_is_named(left: int, tmp_path: Path) -> None:
         stored_half(tmp_path)
 
 
+@AUTOS
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.int8])
+def test_codes_that_nothing_is_told_of_are_no_weights(
+    auto: Auto, dtype: torch.dtype, tmp_path: Path
+) -> None:
+    model = tiny("llama")
+    name = "model.layers.1.self_attn.q_proj.weight"
+    weights = model.state_dict()
+    model.save_pretrained(tmp_path, state_dict={**weights, name: weights[name].to(dtype)})
+    with pytest.raises(ValueError, match=rf"{name} is of .*8.*, but .* no quantization_config"):
+        load_checkpoint(auto, tmp_path, CPU, torch.float32)
+
+
 def test_a_pooler_may_be_missing(tmp_path: Path) -> None:
     model = tiny("bert")
     model.save_pretrained(tmp_path)

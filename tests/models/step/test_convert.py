@@ -41,3 +41,9 @@ def test_every_end_token_ends_the_models_own_first(converted: Path) -> None:
 def test_each_digit_is_a_token_of_its_own(converted: Path) -> None:
     tokenizer = Tokenizer.from_file(str(converted / "tokenizer.json"))
     assert tokenizer.encode("x 12 aa").tokens == ["x", "Ġ", "1", "2", "Ġa", "a"]
+
+
+def test_weights_that_are_missing_are_not_made_up(tmp_path: Path) -> None:
+    write_gguf(tmp_path / "tiny.gguf", without="blk.0.ffn_up.weight")
+    with pytest.raises(ValueError, match=r"tiny\.gguf lacks 1 weights, such as .*up_proj\.weight"):
+        convert(tmp_path / "tiny.gguf", tmp_path / "model")
