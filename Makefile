@@ -1,6 +1,6 @@
 # make serve    runs the default model; MODEL=<source> PORT=<port> HOST=<host> change it, and
 #               CONFIG=<file> runs a configuration of your own, DASHBOARD=1 Ray's dashboard too
-# make test     format, lint, types and tests
+# make test     format, lint, types and tests: fast ones two at a time, then those that start servers
 # make install  the virtual environment alone
 # make bench    our server beside its peers; ARGS='--servers …' (tests/bench/README.md)
 # make lock     pins the newest versions that pyproject.toml allows
@@ -35,7 +35,8 @@ test: $(INSTALLED)
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not slow" --numprocesses 2 --dist worksteal
+	$(BIN)/python -m pytest -m slow
 
 install: $(INSTALLED)
 

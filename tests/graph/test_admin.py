@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import httpx
+import pytest
 
 from tests.graph.asking import until_idle
 from tests.graph.conftest import ADMIN_KEY, HOST, RunningGraph
+
+pytestmark = pytest.mark.slow
 
 KEY = {"authorization": f"Bearer {ADMIN_KEY}"}
 PROMPT = "a prompt of several blocks, so that there is something to be found again" * 2

@@ -60,7 +60,6 @@ def _one_thread() -> abc.Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("model_type", sorted(set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES) - LEFT_OUT))
 def test_answers_are_those_of_generate(model_type: str, tmp_path: Path) -> None:
     tiny_model(model_type).save_pretrained(tmp_path)
