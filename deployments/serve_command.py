@@ -83,9 +83,6 @@ def require_files(config: ServeConfig) -> None:
     """Raises ``OSError`` or ``ValueError`` about a file or folder that cannot be used."""
     settings = _settings(config)
     for model in settings.models:
-        for adapter in model.adapters:
-            if (folder := Path(adapter.source).expanduser()).is_dir():
-                read_lora(adapter.name, folder)
         if model.chat_template:
             _readable("chat_template", model.chat_template)
     for name in ("api_keys_file", "admin_keys_file"):
@@ -107,11 +104,13 @@ def _readable(setting: str, name: str) -> None:
 def fetched(config: ServeConfig) -> ServeConfig:
     """``config``, all of whose sources are there.
 
-    What a model does is found from its folder, unless the file says it.
+    What a model does is found from its folder, unless the file says it. Adapters are read first,
+    since models may take long to come.
     """
-    for model in _settings(config).models:
-        for adapter in model.adapters:
-            read_lora(adapter.name, resolve_adapter(adapter.source))
+    models = _settings(config).models
+    for adapter in (one for model in models for one in model.adapters):
+        read_lora(adapter.name, resolve_adapter(adapter.source))
+    for model in models:
         if model.tokenizer and model.tokenizer != "bytes":
             resolve(model.tokenizer, weights=False)
         if model.source:

@@ -8,7 +8,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ValidationError
 
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
@@ -99,13 +101,48 @@ def read_lora(name: str, folder: Path) -> Lora:
     for file in (CONFIG, WEIGHTS):
         if not (folder / file).is_file():
             raise AdapterError(f"adapter {name!r}: {folder} lacks {file}")
-    config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    try:
+        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise AdapterError(f"adapter {name!r}: {folder / CONFIG} is no JSON: {error}") from error
     if objection := _objection(config):
         raise AdapterError(f"adapter {name!r}: {objection}")
     return Lora(name, folder, config["r"], config["lora_alpha"], config)
 
 
-def _objection(config: Mapping[str, Any]) -> str:
+def _regular(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"no regular expression: {error}") from error
+    return text
+
+
+Regular = Annotated[str, AfterValidator(_regular)]
+
+
+class _Told(BaseModel, strict=True):
+    """The types of what is read, but for the numbers, which have words of their own."""
+
+    peft_type: str | None = None
+    bias: str | None = None
+    use_rslora: bool | None = None
+    rank_pattern: dict[Regular, Any] | None = None
+    alpha_pattern: dict[Regular, Any] | None = None
+    target_modules: Regular | list[str] | None = None
+    exclude_modules: Regular | list[str] | None = None
+    layers_to_transform: int | list[int] | None = None
+    layers_pattern: Regular | list[Regular] | None = None
+
+
+def _objection(config: Any) -> str:
+    if not isinstance(config, dict):
+        return f"its {CONFIG} is no object"
+    try:
+        _Told.model_validate(config)
+    except ValidationError as error:
+        first = error.errors()[0]
+        return f"`{first['loc'][0]}` cannot be {first['input']!r} ({first['msg']})"
     if (kind := config.get("peft_type")) != "LORA":
         return f"its `peft_type` is {kind}, and only LORA is supported"
     if config.get("bias", "none") != "none":
@@ -125,8 +162,7 @@ def _objection(config: Mapping[str, Any]) -> str:
         return "`r` and `rank_pattern` must be whole numbers above 0"
     if not all(type(alpha) in (int, float) and math.isfinite(alpha) for alpha in alphas):
         return "`lora_alpha` and `alpha_pattern` must be numbers"
-    wished = config.get("target_modules")
-    return "" if wished and isinstance(wished, str | list) else "it names no `target_modules`"
+    return "" if config.get("target_modules") else "it names no `target_modules`"
 
 
 def _named(names: str | Sequence[str], module: str) -> bool:

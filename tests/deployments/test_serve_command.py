@@ -19,6 +19,7 @@ from configs.settings import AppSettings
 from deployments.cluster import free_ports
 from deployments.own_folder import own_folder
 from deployments.serve_command import address, effective_config, fetched, welcome
+from models.lora import AdapterError
 from tests.serving import ROOT, STOP_S, Server, left_after, serving, starting
 
 MOCK = ROOT / "configs" / "presets" / "mock.yaml"
@@ -64,6 +65,19 @@ def test_an_embedding_models_folder_is_known_for_what_it_is(tmp_path: Path) -> N
     assert names == ["Ingress", "Responses", "Embedder-tiny"]
     text = welcome(config, {"tiny": {"description": {}}})
     assert "/v1/embeddings" in text
+
+
+def test_a_wrong_adapter_is_an_error_before_any_model_is_fetched(tmp_path: Path) -> None:
+    (tmp_path / "adapter_config.json").write_text('{"peft_type": "IA3"}')
+    (tmp_path / "adapter_model.safetensors").touch()
+    adapters = [{"name": "sql", "source": str(tmp_path)}]
+    config = effective_config(arguments())
+    config["applications"][0]["args"]["models"] = [
+        {"name": "first", "source": "nowhere"},
+        {"name": "second", "source": "nowhere", "adapters": adapters},
+    ]
+    with pytest.raises(AdapterError, match="adapter 'sql': its `peft_type` is IA3"):
+        fetched(config)
 
 
 def test_a_port_that_is_taken_is_an_error_before_anything_starts() -> None:

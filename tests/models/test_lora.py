@@ -53,6 +53,16 @@ def read(path: Path, **changes: Any) -> Lora:
         ({"rank_pattern": {"q_proj": 1.5}}, "`r` and `rank_pattern` must be"),
         ({"lora_alpha": "much"}, "`lora_alpha` and `alpha_pattern` must be"),
         ({"target_modules": None}, "it names no `target_modules`"),
+        ({"target_modules": [1]}, "`target_modules` cannot be "),
+        (
+            {"target_modules": "q_(proj"},
+            "`target_modules` cannot be 'q_(proj' (Value error, no reg",
+        ),
+        ({"exclude_modules": 5}, "`exclude_modules` cannot be 5"),
+        ({"rank_pattern": [8]}, "`rank_pattern` cannot be [8]"),
+        ({"alpha_pattern": {"*": 8}}, "`alpha_pattern` cannot be '*'"),
+        ({"layers_to_transform": "all"}, "`layers_to_transform` cannot be 'all'"),
+        ({"use_rslora": "no"}, "`use_rslora` cannot be 'no'"),
     ],
 )
 def test_what_is_not_supported_is_named(
@@ -61,6 +71,15 @@ def test_what_is_not_supported_is_named(
     with pytest.raises(AdapterError) as error:
         read(tmp_path, **changes)
     assert str(error.value).startswith(f"adapter 'sql': {reason}")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"), [("{", "is no JSON: "), ("[]", "its adapter_config.json is no object")]
+)
+def test_a_file_that_is_no_object_is_named(tmp_path: Path, content: str, reason: str) -> None:
+    (folder_of(tmp_path) / CONFIG).write_text(content)
+    with pytest.raises(AdapterError, match=f"adapter 'sql': .*{reason}"):
+        read_lora("sql", tmp_path)
 
 
 def test_a_folder_that_lacks_a_file_is_named(tmp_path: Path) -> None:
