@@ -59,10 +59,7 @@ async def test_replicas_follow_the_work(config: Path) -> None:
 
 
 async def test_a_model_that_nobody_asks_rests_and_is_woken_by_a_request(config: Path) -> None:
-    settings = yaml.safe_load(config.read_text())
-    [model] = [d for d in settings["applications"][0]["deployments"] if d["name"] == "Model-mock"]
-    model["autoscaling_config"]["min_replicas"] = 0
-    config.write_text(yaml.safe_dump(settings))
+    let_rest(config)
     body = {"model": "mock", "prompt": "ab", "max_tokens": 2, "ignore_eos": True}
     with serving(config) as server:
         await until(server, 0)
@@ -72,6 +69,13 @@ async def test_a_model_that_nobody_asks_rests_and_is_woken_by_a_request(config: 
             assert "none until somebody asks" in ready.text
             answer = await http.post(f"{server.url}/v1/completions", json=body)
             assert answer.status_code == 200, answer.text
+
+
+def let_rest(config: Path) -> None:
+    settings = yaml.safe_load(config.read_text())
+    [model] = [d for d in settings["applications"][0]["deployments"] if d["name"] == "Model-mock"]
+    model["autoscaling_config"]["min_replicas"] = 0
+    config.write_text(yaml.safe_dump(settings))
 
 
 async def ask(server: Server) -> None:

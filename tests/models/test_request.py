@@ -13,7 +13,8 @@ from models.request import LIMITS, SamplingParams
 @pytest.mark.parametrize("name", LIMITS)
 def test_numbers_may_be_at_their_limits(name: str) -> None:
     for value in LIMITS[name]:
-        SamplingParams(**{name: value})
+        given: dict[str, Any] = {name: value}
+        SamplingParams(**given)
 
 
 @pytest.mark.parametrize(
