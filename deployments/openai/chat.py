@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from deployments.openai.call import Call, Count, GenerationBody, Integer, make_call, validated
 from deployments.openai.errors import invalid
@@ -23,6 +23,14 @@ Verbosity = Literal["low", "medium", "high"]
 Top = Annotated[int, Field(ge=0, le=MAX_LOGPROBS)]
 
 
+class Thinking(BaseModel):
+    """As callers of DeepSeek and GLM say whether to reason."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    type: Literal["enabled", "disabled"]
+
+
 class ChatBody(GenerationBody):
     messages: list[Any]
     max_completion_tokens: Count | None = None
@@ -33,6 +41,7 @@ class ChatBody(GenerationBody):
     thinking_token_budget: Integer | None = None
     verbosity: Verbosity | None = None
     enable_thinking: bool | None = None
+    thinking: Thinking | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     documents: list[dict[str, Any]] | None = None
     add_generation_prompt: bool | None = None
@@ -88,6 +97,8 @@ def _template_kwargs(body: ChatBody) -> dict[str, Any]:
             param = f"chat_template_kwargs.{name}"
             raise invalid(f"'{name}' is a parameter of its own.", param, "invalid_value")
     wishes = manner(body.reasoning_effort, body.verbosity)
+    if body.thinking is not None:
+        wishes["enable_thinking"] = body.thinking.type == "enabled"
     if body.enable_thinking is not None:
         wishes["enable_thinking"] = body.enable_thinking
     return {**wishes, **given}

@@ -160,6 +160,30 @@ async def test_thinking_can_be_asked_for_by_itself() -> None:
     assert prompt.template_kwargs == {"reasoning_effort": "low", "enable_thinking": False}
 
 
+@pytest.mark.parametrize(("type", "thinks"), [("enabled", True), ("disabled", False)])
+async def test_thinking_can_be_asked_for_as_deepseek_has_it(type: str, thinks: bool) -> None:
+    engine = MockEngine("mock")
+    await chat(make_app(engine), thinking={"type": type})
+    prompt = engine.requests[0].prompt
+    assert isinstance(prompt, ChatPrompt)
+    assert prompt.template_kwargs == {"enable_thinking": thinks}
+
+
+@pytest.mark.parametrize(
+    ("thinking", "param"),
+    [
+        ({"type": "maybe"}, "thinking.type"),
+        ({}, "thinking.type"),
+        ({"type": "enabled", "budget_tokens": 9}, "thinking.budget_tokens"),
+        (True, "thinking"),
+    ],
+)
+async def test_what_is_wrong_of_it_is_named(thinking: Any, param: str) -> None:
+    answer = await chat(make_app(), thinking=thinking)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == param
+
+
 async def test_a_templates_variables_are_the_callers_to_set() -> None:
     engine = MockEngine("mock")
     kwargs = {"enable_thinking": True}
