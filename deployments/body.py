@@ -18,6 +18,8 @@ from deployments.openai.errors import ApiError, invalid, kind
 logger = logging.getLogger("stepserve")
 
 MOST_NESTED = 100
+TOO_DEEP = f"it is nested more than {MOST_NESTED} levels deep"
+MOST_DIGITS = 4300  # that Python reads
 SHOWN = 40  # characters of a wrong number in a message
 
 
@@ -55,14 +57,23 @@ def parse_json(body: bytes) -> dict[str, Any]:
     """An object of valid Unicode, without NaN or infinities; else raises ``ApiError``."""
     try:
         text = body.decode("utf-8-sig")
-        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+        value = _loaded(text)
         _check_surrogates(text, value)
         _check_depth(value)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise invalid(f"We could not parse the JSON body of your request: {error}") from None
     if not isinstance(value, dict):
         raise invalid(f"The JSON body must be an object, not {kind(value)}.")
     return value
+
+
+def _loaded(text: str) -> Any:
+    try:
+        return json.loads(
+            text, parse_constant=_refuse_constant, parse_float=_finite, parse_int=_whole
+        )
+    except RecursionError:
+        raise ValueError(TOO_DEEP) from None
 
 
 def _check_surrogates(text: str, value: Any) -> None:
@@ -77,7 +88,7 @@ def _check_depth(value: Any) -> None:
         level = [inner for outer in level for inner in _inner(outer)]
         if not level:
             return
-    raise ValueError(f"it is nested more than {MOST_NESTED} levels deep")
+    raise ValueError(TOO_DEEP)
 
 
 def _inner(value: Any) -> Iterable[Any]:
@@ -88,6 +99,12 @@ def _inner(value: Any) -> Iterable[Any]:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
+
+
+def _whole(text: str) -> int:
+    if len(text) > MOST_DIGITS:
+        raise ValueError(f"the number {text[:SHOWN]}… of {len(text)} characters is too long")
+    return int(text)
 
 
 def _finite(text: str) -> float:

@@ -113,5 +113,12 @@ def nested(levels: int) -> bytes:
 
 def test_what_is_nested_too_deep_is_refused() -> None:
     parse_json(nested(MOST_NESTED))
-    with pytest.raises(ApiError, match="nested more than"):
-        parse_json(nested(MOST_NESTED + 1))
+    for levels in (MOST_NESTED + 1, 100_000):
+        with pytest.raises(ApiError, match="nested more than 100 levels"):
+            parse_json(nested(levels))
+
+
+def test_a_number_of_more_digits_than_are_read_is_refused() -> None:
+    parse_json(b'{"seed": -' + b"9" * 4299 + b"}")
+    with pytest.raises(ApiError, match=r"the number 9{40}… of 4301 characters is too long$"):
+        parse_json(b'{"seed": ' + b"9" * 4301 + b"}")
