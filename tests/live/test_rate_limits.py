@@ -73,18 +73,20 @@ async def ask(http: httpx.AsyncClient, key: str, **body: Any) -> httpx.Response:
 
 
 async def test_requests_are_counted_together(http: httpx.AsyncClient) -> None:
+    begun = time.time()
     answers = await asyncio.gather(*(ask(http, "sk-1") for _ in range(3 * REQUESTS)))
-    assert Counter(a.status_code for a in answers) == {200: REQUESTS, 429: 2 * REQUESTS}
+    codes = Counter(a.status_code for a in answers)
+    assert codes.keys() == {200, 429}
+    assert REQUESTS <= codes[200] <= REQUESTS + REQUESTS * faded(begun)
     for answer in answers:
         assert answer.headers["x-ratelimit-limit-requests"] == str(REQUESTS)
-    assert await refused(http) == {("ann", "requests"): 2 * REQUESTS}
+    assert await refused(http) == {("ann", "requests"): codes[429]}
 
 
 async def test_tokens_are_what_was_used_once_all_have_ended(
     server: Server, http: httpx.AsyncClient
 ) -> None:
     begun = time.time()
-    used = 0
     async with openai.AsyncOpenAI(
         base_url=f"{server.url}/v1", api_key="sk-2", max_retries=20
     ) as client:
@@ -103,8 +105,16 @@ async def test_tokens_are_what_was_used_once_all_have_ended(
         used = sum(await asyncio.gather(*(one(number) for number in range(12))))
     look = await ask(http, "sk-2", temperature="high")
     told = TOKENS - int(look.headers["x-ratelimit-remaining-tokens"])
-    faded = 0 if begun // 60 == time.time() // 60 else used * (time.time() % 60 / 60)
-    assert used - faded - 1 <= told <= used
+    assert used - used * faded(begun) - 1 <= told <= used
+
+
+def faded(begun: float) -> float:
+    """Which part of what was counted since then may count no more: only past minutes fade."""
+    now = time.time()
+    minutes = now // 60 - begun // 60
+    if minutes < 2:
+        return minutes * (now % 60 / 60)
+    return minutes
 
 
 async def refused(http: httpx.AsyncClient) -> dict[tuple[str, str], float]:
