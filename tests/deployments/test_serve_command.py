@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -24,6 +25,7 @@ from tests.serving import ROOT, STOP_S, Server, left_after, serving, starting
 
 MOCK = ROOT / "configs" / "presets" / "mock.yaml"
 PATIENCE_S = 120
+OF_RAYS_CORE = re.compile(r"(\S*\([^)]+\)\S* )?\[[\d-]+ [\d:,]+ [IW] \d+ \d+\] ")
 
 
 def arguments(**given: object) -> argparse.Namespace:
@@ -289,9 +291,27 @@ def test_told_to_stop_while_it_fetches_it_leaves_nothing_half_done(tmp_path: Pat
 
 
 def said_at_the_end(server: Server) -> list[str]:
-    """Its log from when it was told to stop, without its requests'."""
-    lines = server.log().partition("once more to stop at once\n")[2].splitlines()
-    return [line for line in lines if " route=" not in line]
+    """What a log says from when its server was told to stop, as ``minded`` has it."""
+    return minded(server.log().partition("once more to stop at once\n")[2])
+
+
+def minded(log: str) -> list[str]:
+    """Its lines without those of requests, and without what Ray's core notes or warns of.
+
+    The core, which is written in C++, tells so how slow its machine is. Its errors count, as does
+    all that Serve and our own processes say.
+    """
+    lines = log.splitlines()
+    return [line for line in lines if " route=" not in line and not OF_RAYS_CORE.match(line)]
+
+
+def test_only_notes_and_warnings_of_rays_core_are_not_minded() -> None:
+    place = "1 2] (raylet) node_manager.cc:3: The node is slow."
+    core = [f"[2026-12-01 12:54:12,915 {level} {place}" for level in "IWEC"]
+    others = ["Traceback (most recent call last):", "(ServeController pid=1) WARNING 2026-12-01 x"]
+    for prefix in ("", "(raylet) ", "\x1b[36m(ServeReplica:app:Model pid=7)\x1b[0m "):
+        said = [prefix + line for line in core]
+        assert minded("\n".join([*said, *others])) == [*said[2:], *others]
 
 
 def is_gcs(pid: int) -> bool:
