@@ -7,6 +7,7 @@ import json
 import logging
 import math
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, NoReturn
 
 from starlette.requests import Request
@@ -68,12 +69,15 @@ def parse_json(body: bytes) -> dict[str, Any]:
 
 
 def _loaded(text: str) -> Any:
+    read = partial(json.loads, text, parse_constant=_refuse_constant, parse_float=_finite)
     try:
-        return json.loads(
-            text, parse_constant=_refuse_constant, parse_float=_finite, parse_int=_whole
-        )
+        return read()
     except RecursionError:
         raise ValueError(TOO_DEEP) from None
+    except json.JSONDecodeError:
+        raise
+    except ValueError:  # perhaps Python's of a long number: to look at each of them takes long
+        return read(parse_int=_whole)
 
 
 def _check_surrogates(text: str, value: Any) -> None:
