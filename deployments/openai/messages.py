@@ -26,12 +26,10 @@ FIELDS: Mapping[str, frozenset[str]] = {
     "function": frozenset({"name"}),
 }
 REQUIRED = {"tool": "tool_call_id", "function": "name"}
-# Taken elsewhere, or sent back by clients with an answer and without meaning to a template.
-PASSED_OVER = frozenset({"role", "content", "annotations", "refusal"})
 # What LiteLLM, OpenRouter and their clients put beside a message, in words of their own.
-NOTES = frozenset(
-    {"cache_control", "provider_specific_fields", "reasoning_details", "thinking_blocks"}
-)
+NOTES = {"cache_control", "provider_specific_fields", "reasoning_details", "thinking_blocks"}
+# Taken elsewhere, or sent back by clients with an answer and without meaning to a template.
+PASSED_OVER = frozenset({"role", "content", "annotations", "refusal", *NOTES})
 # What an assistant may have said instead of content.
 INSTEAD = ("tool_calls", "function_call", "reasoning", "reasoning_content")
 
@@ -57,7 +55,7 @@ def _role(value: Any, at: Location) -> str:
 
 def _fields(role: str, value: Mapping[str, Any], at: Location) -> dict[str, Any]:
     given = ((key, field) for key, field in value.items() if field is not None)
-    extra = {key: field for key, field in given if key not in PASSED_OVER | NOTES}
+    extra = {key: field for key, field in given if key not in PASSED_OVER}
     for key, field in extra.items():
         if key not in FIELDS[role]:
             raise unknown(spell((*at, key)))
