@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,17 @@ def require_whole(folder: Path) -> None:
         opened(path)
 
 
+def kinds(path: Path) -> Iterator[tuple[str, str]]:
+    """The name and the type of each tensor of a file, as safetensors calls it."""
+    with opened(path) as file:
+        for name in file.keys():  # noqa: SIM118
+            yield name, file.get_slice(name).get_dtype()
+
+
 def require_numbers(folder: Path) -> None:
     """Raises ValueError about a weight whose codes would be taken for numbers without scales."""
     for path in folder.glob(WEIGHTS):
-        file = opened(path)
-        for name in file.keys():  # noqa: SIM118
-            kind = file.get_slice(name).get_dtype()
+        for name, kind in kinds(path):
             if name.endswith(".weight") and kind.startswith(CODES):
                 raise ValueError(
                     f"{name} is of {kind}, but config.json has no quantization_config that tells"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import abc
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +10,15 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
-from models.step.opened import WEIGHTS, opened
+from models.step.opened import WEIGHTS, kinds
 
 HALVES = {"BF16": torch.bfloat16, "F16": torch.float16}
 
 
 def stored_half(folder: Path) -> torch.dtype | None:
     """The type of half precision that all weights in ``folder`` are of, if they are of one."""
-    kinds = {kind for file in folder.glob(WEIGHTS) for kind in _kinds(file)}
-    return HALVES.get(kinds.pop()) if len(kinds) == 1 else None
+    found = {kind for file in folder.glob(WEIGHTS) for _, kind in kinds(file)}
+    return HALVES.get(found.pop()) if len(found) == 1 else None
 
 
 def widen(model: PreTrainedModel) -> bool:
@@ -52,12 +51,6 @@ def widen_no_more(model: PreTrainedModel) -> bool:
 def computed_in(model: PreTrainedModel) -> torch.dtype:
     """The type of what goes from module to module."""
     return torch.float32 if "widened" in vars(model) else model.dtype
-
-
-def _kinds(file: Path) -> abc.Iterator[str]:
-    with opened(file) as weights:
-        for name in weights.keys():  # noqa: SIM118
-            yield weights.get_slice(name).get_dtype()
 
 
 class _Room:
