@@ -36,7 +36,8 @@ UNREAD = tuple(
 def compressed_tensors(told: abc.Mapping[str, Any]) -> Format:
     groups = [group.get("weights") or {} for group in (told.get("config_groups") or {}).values()]
     blocks = {tuple(one.get("block_structure") or ()) for one in groups}
-    whole = partial(_whole, blocks.pop() or None if len(blocks) == 1 else None)
+    [block] = blocks if len(blocks) == 1 else [()]
+    whole = partial(_whole, block or None)
     # Where no group is symmetric, none may lack what its codes are counted from.
     always = (ZERO,) if groups and all(one.get("symmetric") is False for one in groups) else ()
     told_bits = {one["num_bits"] for one in groups if one.get("num_bits")}

@@ -27,7 +27,7 @@ FP4_GROUPS = (16, 32)  # NVFP4's, and MXFP4's
 
 def fp8(told: abc.Mapping[str, Any]) -> Format:
     """DeepSeek's, of many models since: scales of blocks, or one of a whole matrix."""
-    block = told.get("weight_block_size") or None
+    block = told.get("weight_block_size")
     layouts = (
         scaled("_scale_inv", block, codes=""),
         scaled(".scale", block),
