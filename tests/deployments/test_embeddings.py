@@ -95,19 +95,18 @@ def inner(model: Batched) -> TallyModel:
     return made
 
 
-def make(*models: Batched, **settings: Any) -> Starlette:
+def make(*models: Batched, door: Door | None = None, **settings: Any) -> Starlette:
     engines = {model.name: model for model in models}
     listed = [{"name": "mock", "factory": "models.mock:MockEngine"}]
     given = AppSettings.model_validate({"models": listed, **settings})
-    return create_app({"mock": MockEngine("mock"), **engines}, given, Probes())
+    return create_app({"mock": MockEngine("mock"), **engines}, given, Probes(), door=door)
 
 
 @pytest.mark.parametrize("key", ["request_id", "rid"])
 async def test_operators_may_end_it_by_the_name_in_its_body(tally: Batched, key: str) -> None:
     door = Door()
     inner(tally).go.clear()
-    given = AppSettings.model_validate({"models": [{"name": "a", "factory": "a:b"}]})
-    app = create_app({"tally": tally}, given, Probes(), door=door)
+    app = make(tally, door=door)
     refused = await embed(app, "a", "tally", **{key: 1})
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, key)
     asked = asyncio.create_task(embed(app, "a", "tally", **{key: "mine"}))
